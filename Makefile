@@ -66,6 +66,8 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	TRESTLE_LAB_FAULTS=all TRESTLE_LAB_SEED=$(FRESH) TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
 	TRESTLE_CHAOS_SEED=$(FRESH) TRESTLE_CHAOS_AGENTS=200 TRESTLE_CHAOS_SECONDS=600 $(CARGO) test --release --locked -p trestle --test chaos -- --nocapture --test-threads 1
 	labs/go/run.sh
+	labs/ocs/run.sh
+	labs/glide/run.sh
 	labs/go-plugin/run.sh
 	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1
 	labs/vm/ipvs.sh

@@ -8,7 +8,10 @@ use std::{
 };
 
 use prost::Message as _;
-use prost_types::{FileDescriptorSet, field_descriptor_proto::Type};
+use prost_types::{
+    FileDescriptorSet,
+    field_descriptor_proto::{Label, Type},
+};
 
 const ROOT: &str = "../../proto";
 const FILES: &[&str] = &[
@@ -17,6 +20,7 @@ const FILES: &[&str] = &[
     "localv1/sets.proto",
     "paragliderpb/paraglider.proto",
     "pb/transport.proto",
+    "protos/transport.proto",
     "provider/provider.proto",
     "trestle/v1/access.proto",
     "trestle/v1/admin.proto",
@@ -65,7 +69,8 @@ fn compile_revisions(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// The provider's contract once more, with capacities as raw bytes: clients of the OCS design send a message there, those of
-/// later releases plain text, and the server must tell which.
+/// the first code plain text, and the server must tell which. Connection details are one document to the former and items
+/// to later ones, in the same field.
 fn compile_raw_provider(
     mut descriptors: FileDescriptorSet,
     out: &Path,
@@ -77,6 +82,9 @@ fn compile_raw_provider(
             if field.type_name().ends_with(".Quantity") {
                 field.type_name = None;
                 field.set_type(Type::Bytes);
+            }
+            if field.name() == "data" {
+                field.set_label(Label::Repeated);
             }
         }
     }

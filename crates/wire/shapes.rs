@@ -153,8 +153,10 @@ const ANSWERS: &[Shape] = &[
             ("sources", UNLESS_NO_ITEM),
             ("name", UNLESS_EMPTY),
             ("kept_until", UNLESS_NONE),
+            ("client", UNLESS_NONE),
         ],
     ),
+    ("trestle.v1.ConsumerClient", "ConsumerClient", &[("reported_at", UNLESS_NONE), ("used", UNLESS_NONE)]),
     ("trestle.v1.TagDifference", "TagDifference", &[("tag_name", named!("tag"))]),
     (
         "trestle.v1.ResolvedMember",

@@ -1,8 +1,11 @@
 //! The next certificate of a host that has joined, before the present one ends.
 //!
-//! In: the files of the host's identity, the clock. Out: a new certificate in their place; whoever connects next shows it. At two
-//! thirds of its life a certificate is renewed over a connection that it proves itself; one that has ended, because the host was away, is
-//! followed by one that the host's key alone proves. What is in force is not touched by any of this.
+//! In: the files of the host's identity, the clock. Out: a new certificate in their place, and a new key with it; whoever connects next
+//! shows them. At two thirds of its life a certificate is renewed over a connection that it proves itself; one that has ended, because the
+//! host was away, is followed by one that the host's key alone proves. What is in force is not touched by any of this.
+//!
+//! The next key is kept beside the present one before anybody hears of it, and takes its place once there is a certificate for it. So
+//! whatever is cut, the controller knows one of the two as the host's.
 
 use std::{convert::Infallible, fs, path::Path, time::Duration};
 
@@ -102,19 +105,24 @@ async fn connect(uplink: Uplink, server: &str) -> Result<Channel, JoinError> {
 /// Does what is due; how long the next look can wait.
 async fn look(uplink: &Uplink, random: f64) -> Result<Duration, JoinError> {
     let Some((certificate, key)) = &uplink.identity else { return Ok(LOOK) };
-    let now = Timestamp::now().as_second();
+    let (now, present) = (Timestamp::now().as_second(), read(certificate)?);
+    take_over(key, &present)?;
     // A certificate that cannot be read is followed like one that has ended.
-    let due = validity(&read(certificate)?).map_or(Due::Again, |validity| due(validity, now, random));
+    let due = validity(&present).map_or(Due::Again, |validity| due(validity, now, random));
     if let Due::In(left) = due {
         return Ok(left.min(LOOK));
     }
-    let key = HostKey::read(key)?.ok_or(JoinError::Answer("this host's key is gone"))?;
+    let keys = Keys {
+        present: HostKey::read(key)?.ok_or(JoinError::Answer("this host's key is gone"))?,
+        next: HostKey::keep(&HostKey::next_path(key))?,
+    };
     let mut last = JoinError::Answer("no controller is named");
     for server in &uplink.servers {
-        match tokio::time::timeout(PATIENCE, next_certificate(uplink, server, due, &key)).await {
+        match tokio::time::timeout(PATIENCE, next_certificate(uplink, server, due, &keys)).await {
             Ok(Ok(joined)) => {
                 let written = files::write(certificate, joined.certificate_pem.as_bytes());
                 written.map_err(|err| JoinError::File { path: certificate.clone(), err })?;
+                take_over(key, &joined.certificate_pem)?;
                 info!(server, host = joined.host.name, "this host has its next certificate");
                 return Ok(Duration::from_secs(1));
             }
@@ -125,19 +133,57 @@ async fn look(uplink: &Uplink, random: f64) -> Result<Duration, JoinError> {
     Err(last)
 }
 
+/// The key of a host, and the one that is to follow it.
+struct Keys {
+    present: HostKey,
+    next: HostKey,
+}
+
+/// The next key becomes the host's if the certificate is for it.
+fn take_over(key: &Path, certificate: &str) -> Result<(), JoinError> {
+    let path = HostKey::next_path(key);
+    let next = match HostKey::read(&path) {
+        // Of no use to anybody, and in the way of one that is.
+        Err(JoinError::Key { .. }) => {
+            return fs::remove_file(&path).map_err(|err| JoinError::File { path, err });
+        }
+        read => read?,
+    };
+    if !next.is_some_and(|next| next.fits(certificate)) {
+        return Ok(());
+    }
+    let moved = fs::rename(&path, key).and_then(|()| files::sync_dir_of(key));
+    moved.map_err(|err| JoinError::File { path, err })
+}
+
 async fn next_certificate(
     uplink: &Uplink,
     server: &str,
     due: Due,
-    key: &HostKey,
+    keys: &Keys,
 ) -> Result<join::Joined, JoinError> {
+    let Keys { present, next } = keys;
     match due {
         Due::Again => {
-            // Nobody accepts a certificate that has ended; the key proves the host.
+            // Nobody accepts a certificate that has ended; the key proves the host, the next one if the controller has taken it and was
+            // not heard.
             let channel = connect(Uplink { identity: None, ..uplink.clone() }, server).await?;
-            join::join(channel, false, key, &uplink.node, Admission::Key).await
+            let (node, key) = (&uplink.node, Admission::Key);
+            match join::join(channel.clone(), false, next, node, key.clone()).await {
+                Err(err) if err.code() == Some(Code::Unauthenticated) => {
+                    join::join(channel, false, present, node, key).await
+                }
+                joined => joined,
+            }
         }
-        Due::Renew | Due::In(_) => join::renew(connect(uplink.clone(), server).await?, key).await,
+        Due::Renew | Due::In(_) => {
+            let channel = connect(uplink.clone(), server).await?;
+            match join::renew(channel.clone(), next).await {
+                // A controller of an earlier version, or a certificate that is not the newest.
+                Err(err) if err.code() == Some(Code::PermissionDenied) => join::renew(channel, present).await,
+                renewed => renewed,
+            }
+        }
     }
 }
 

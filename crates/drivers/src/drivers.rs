@@ -112,7 +112,7 @@ impl Drivers {
         let storage_failure = storage.as_ref().and_then(|started| started.as_ref().err().cloned());
         let storage = storage.and_then(Result::ok);
         let cache = Arc::new(::watch::Cache::new(first_revision()));
-        let transport = Transport::start(&nodes, sources, life);
+        let transport = Transport::start(&nodes, &data_dir, sources, life);
         let enforcer = Enforcer::default();
         let consumers: Vec<Box<dyn Consumer>> = vec![
             Box::new(WatchFeed(Arc::clone(&cache))),

@@ -31,7 +31,9 @@ use records::StoreRecords;
 use room::Room;
 use serde::Deserialize;
 use storage_backend::{Backend, Network, Provider, ProviderConfig};
-use storage_provider::{ConsumerId, Refusal, Sources, VerifyingKey};
+use storage_provider::{
+    Capacity, CapacityError, CapacityForm, ConsumerId, Refusal, Sources, Terms, TicketLimit, VerifyingKey,
+};
 use store::Store;
 
 pub use keys::{KeysError, KeysFile};
@@ -61,6 +63,29 @@ pub struct StorageConfig {
     /// Hours for which the data of a consumer that was put off is kept, so that it can be taken back.
     #[serde(default = "default_grace")]
     pub grace_hours: u64,
+    /// The most a consumer gets by its own word with a ticket that names no limit; absent: half of the storage.
+    #[serde(default)]
+    pub ticket_limit: Option<Amount>,
+    /// What a client is granted that names no capacity, with a ticket that names no limit.
+    #[serde(default = "default_capacity")]
+    pub default_capacity: Amount,
+}
+
+/// So many bytes, written as a quantity such as `10Gi`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Amount(pub u64);
+
+impl TryFrom<String> for Amount {
+    type Error = CapacityError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Ok(Self(Capacity::parse(&text, CapacityForm::Text)?.bytes()))
+    }
+}
+
+fn default_capacity() -> Amount {
+    Amount(Terms::default().capacity)
 }
 
 fn default_grace() -> u64 {
@@ -119,6 +144,8 @@ impl StorageConfig {
             trusted_ticket_keys: Vec::new(),
             permit: None,
             grace_hours: default_grace(),
+            ticket_limit: None,
+            default_capacity: default_capacity(),
         }
     }
 }
@@ -204,7 +231,9 @@ impl Storage {
         let network = permits.clone().map(|permits| -> Arc<dyn Network> { permits });
         let clock = Arc::new(now);
         let grace = config.grace_hours.saturating_mul(3600);
-        let config = ProviderConfig { keys: ring, sealer, clock, resync: RESYNC, grace, network };
+        let limit = config.ticket_limit.map_or(TicketLimit::Half, |amount| TicketLimit::Bytes(amount.0));
+        let terms = Terms { limit, capacity: config.default_capacity.0 };
+        let config = ProviderConfig { keys: ring, sealer, clock, resync: RESYNC, grace, network, terms };
         let backend = Arc::clone(&room) as Arc<dyn Backend>;
         let provider = Arc::new(Provider::new(StoreRecords::new(store.clone()), backend, config));
         Ok(Self { provider, keys, store, orchestrator, permits, room })

@@ -29,7 +29,7 @@ use drivers::{
     services::Services, storage::Storage, tags::Tags,
 };
 use life::Life;
-use node_feed::{DataplaneEvents, Feed, NodeFeed, Stream};
+use node_feed::{DataplaneEvents, Feed, LaterDataplaneEvents, NodeFeed, Stream};
 use store::Store;
 use tonic::service::Routes;
 use tonic_health::{
@@ -124,6 +124,7 @@ pub const SERVED: &[&str] = &[
     hosts_server::SERVICE_NAME,
     join_server::SERVICE_NAME,
     dataplane_events_server::SERVICE_NAME,
+    wire::protos::dataplane_events_server::SERVICE_NAME,
     tonic_health::pb::health_server::SERVICE_NAME,
     "grpc.reflection.v1.ServerReflection",
 ];
@@ -143,6 +144,7 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
         audit: Arc::clone(&rooms.audit),
         hosts: Arc::clone(&rooms.nodes.hosts),
         joined: Arc::clone(&rooms.hosts.records),
+        policy: Arc::clone(&rooms.policy),
         life: rooms.life.clone(),
     };
     Routes::new(TagServiceServer::new(tags::Service(rooms.tags.clone())).max_decoding_message_size(max))
@@ -235,7 +237,8 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
         )
         .add_service(HostsServer::new(hosts::Service(rooms.hosts.clone())).max_decoding_message_size(max))
         .add_service(Stream::<NodeFeed>::new(feed.clone()))
-        .add_service(Stream::<DataplaneEvents>::new(feed))
+        .add_service(Stream::<DataplaneEvents>::new(feed.clone()))
+        .add_service(Stream::<LaterDataplaneEvents>::new(feed))
         .add_service(HealthServer::new(HealthService::from_health_reporter(health)))
         .add_service(reflection)
         .into_axum_router()

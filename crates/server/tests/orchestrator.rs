@@ -153,6 +153,29 @@ async fn paragliders_own_command_line_is_answered_as_it_expects() {
     fixture.stop().await;
 }
 
+/// What `glide` sent for each of its commands (labs/glide) is sent once more, and answered with the same code.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_glide_sends_is_answered_as_recorded() {
+    let fixture = controller().await;
+    let token = ("authorization", format!("Bearer {}", fixture.token));
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/glide.jsonl");
+    let mut sent = 0;
+    for line in std::fs::read_to_string(file).unwrap().lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        assert_eq!(line["type"], Value::Null, "glide says no type of its bodies");
+        let (method, path, addr) = (text("method"), text("path"), fixture.controller.http_addr());
+        let headers = [token.clone()];
+        let (status, _, body) =
+            call_with(&fixture.ca, addr, &headers, &method, &path, text("body").into()).await;
+        let body = String::from_utf8_lossy(&body);
+        assert_eq!(u64::from(status.as_u16()), line["status"], "{method} {path}: {body}");
+        sent += 1;
+    }
+    assert!(sent > 20, "{sent}");
+    fixture.stop().await;
+}
+
 /// What cannot be is refused, with a code that says why.
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_requests_are_refused() {

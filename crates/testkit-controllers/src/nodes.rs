@@ -7,7 +7,8 @@ use tempfile::TempDir;
 use tonic::{Request, transport::Channel};
 use transport::{Change, SessionView, Source, SpanChange, Stats};
 use wire::trestle::v1::{
-    ListNodesRequest, NodePolicy, NodeStatus, ObjectKind, Role, SetMember, nodes_client::NodesClient,
+    ListNodesRequest, NodeFacts, NodePolicy, NodeStatus, ObjectKind, Role, SetMember,
+    nodes_client::NodesClient,
 };
 
 use super::controller::{Credential, Fixture};
@@ -116,6 +117,11 @@ pub fn change(name: &str, put: &[&str], removed: &[&str]) -> Change {
 
 pub fn policy(name: &str, generation: i64, span: SpanChange) -> Change {
     objects::put_policy(name, &NodePolicy { generation, ..NodePolicy::default() }, span)
+}
+
+/// What makes a node one that the controller knows.
+pub fn facts(node: &str) -> Change {
+    objects::put(ObjectKind::NodeFacts, node, &NodeFacts::default(), nodes(&[node]))
 }
 
 /// Waits for a condition, with a bound.

@@ -155,6 +155,11 @@ impl Core {
         self.nodes.find(name)
     }
 
+    /// Whether a node holds anything that is not everyone's.
+    pub fn has_own(&self, node: NodeIndex) -> bool {
+        node != NodeIndex::EVERYONE && self.view(node).held() > 0
+    }
+
     /// The newest revision that concerns a node.
     pub fn newest_for(&self, node: NodeIndex) -> Revision {
         self.views[0].newest().max(self.view(node).newest())

@@ -204,6 +204,12 @@ impl Hub {
         self.core.read().head()
     }
 
+    /// Whether there is anything that is for this node and not for everyone.
+    pub fn knows(&self, name: &str) -> bool {
+        let core = self.core.read();
+        core.node(name).is_some_and(|node| core.has_own(node))
+    }
+
     /// What a node is meant to hold; none if nothing was ever said of it.
     pub fn held(&self, name: &str) -> Option<Vec<HeldObject>> {
         let core = self.core.read();

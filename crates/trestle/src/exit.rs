@@ -68,11 +68,33 @@ fn describe(status: &Status) -> String {
 /// The codes of `trestle --help`.
 fn code(error: &anyhow::Error, status: Option<&Status>) -> u8 {
     let unreachable = error.chain().any(|cause| cause.downcast_ref::<tonic::transport::Error>().is_some());
+    // A controller that answers that the time was up was reached; one that does not answer in time was not.
+    let answered = status.is_some_and(|status| std::error::Error::source(status).is_none());
     match status.map(Status::code) {
         Some(Code::NotFound) => 3,
         Some(Code::Unauthenticated | Code::PermissionDenied) => 4,
+        Some(Code::DeadlineExceeded) if answered => 1,
         Some(Code::Unavailable | Code::DeadlineExceeded) => 5,
         None if unreachable => 5,
         _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_that_says_the_time_was_up_was_reached() {
+        let code_of = |status: Status| {
+            let error = anyhow::Error::from(status);
+            let status = error.chain().find_map(|cause| cause.downcast_ref::<Status>());
+            code(&error, status)
+        };
+        assert_eq!(code_of(Status::deadline_exceeded("it took longer than 30 s")), 1);
+        assert_eq!(code_of(Status::unavailable("it stops")), 5);
+        let mut silent = Status::deadline_exceeded("no answer");
+        silent.set_source(std::sync::Arc::new(io::Error::from(io::ErrorKind::TimedOut)));
+        assert_eq!(code_of(silent), 5);
     }
 }

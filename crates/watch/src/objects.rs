@@ -211,6 +211,12 @@ impl Objects {
         let before = self.version(&update.name);
         let difference = Difference { added: update.added, removed: update.removed };
         let is_content = !difference.added.is_empty() || !difference.removed.is_empty();
+        let is_span = !update.span_added.is_empty() || !update.span_removed.is_empty();
+        let is_titled = before.as_ref().is_some_and(|before| before.uid == update.uid);
+        // Addresses of whom a policy is applied to are not told here.
+        if update.change == Change::Updated && is_titled && !is_content && !is_span {
+            return;
+        }
         let after = (update.change != Change::Removed).then(|| match &before {
             Some(before) if !is_content && before.uid == update.uid => Arc::clone(before),
             _ => {

@@ -41,6 +41,11 @@ pub mod pb {
     tonic::include_proto!("pb");
 }
 
+/// `protos.DataplaneEvents`: the same stream as Azure NPM's later clients have it.
+pub mod protos {
+    tonic::include_proto!("protos");
+}
+
 /// `localv1.Sets`: services as one node sees them, on KPNG's wire.
 pub mod localv1 {
     tonic::include_proto!("localv1");

@@ -31,11 +31,11 @@ impl ObjectKind {
 
 /// A member of an address set: the workload and its addresses.
 pub fn address_member(member: &Member) -> SetMember {
-    let addresses = member.addresses.as_slice().iter().map(|address| octets(*address)).collect();
-    SetMember { addresses, ..workload(member) }
+    workload(member)
 }
 
-/// A member of a set that policies apply to: the workload and where it is.
+/// A member of a set that policies apply to: the workload, where it is, and its addresses for those who know no other way
+/// to find it.
 pub fn applied_to_member(member: &Member) -> SetMember {
     let node = member.node.as_deref().unwrap_or_default().to_owned();
     SetMember { node, ..workload(member) }
@@ -52,6 +52,7 @@ fn workload(member: &Member) -> SetMember {
         kind: kind.into(),
         namespace: member.namespace.to_string(),
         name: member.name.to_string(),
+        addresses: member.addresses.as_slice().iter().map(|address| octets(*address)).collect(),
         ports: member.ports.iter().map(NodeNamedPort::from).collect(),
         ..SetMember::default()
     }

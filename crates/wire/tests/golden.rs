@@ -178,12 +178,19 @@ fn methods_have_the_seeds_paths() {
         "/invisinetspb.CloudPlugin/CreateVpnBgpSessions",
         "/invisinetspb.CloudPlugin/CreateVpnConnections",
         "/pb.DataplaneEvents/Connect",
+        "/protos.DataplaneEvents/Connect",
         "/provider.OCSProvider/OnBoardConsumer",
         "/provider.OCSProvider/OnboardConsumer",
         "/provider.OCSProvider/GetStorageConfig",
         "/provider.OCSProvider/UpdateCapacity",
         "/provider.OCSProvider/OffboardConsumer",
         "/provider.OCSProvider/OffBoardConsumer",
+        "/provider.OCSProvider/AcknowledgeOnboarding",
+        "/provider.OCSProvider/GetDesiredClientState",
+        "/provider.OCSProvider/ReportStatus",
+        "/provider.OCSProvider/GetClientAlerts",
+        "/provider.OCSProvider/FulfillStorageClassClaim",
+        "/provider.OCSProvider/FulfillStorageClaim",
     ] {
         assert!(methods.iter().any(|method| method == path), "{path} is not in proto/");
     }

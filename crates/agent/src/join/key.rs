@@ -1,6 +1,9 @@
 //! The key of a host, and requests for certificates that are signed with it.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use x509_parser::{certificate::X509Certificate, pem::parse_x509_pem, prelude::FromDer as _};
@@ -32,6 +35,13 @@ impl HostKey {
         let written = files::write(path, key.serialize_pem().as_bytes());
         written.map_err(|err| JoinError::File { path: path.to_owned(), err })?;
         Ok(Self(key))
+    }
+
+    /// Where the key is kept that is to follow the one in a file.
+    pub fn next_path(path: &Path) -> PathBuf {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".next");
+        name.into()
     }
 
     /// A request for a certificate, signed over what the controller gave.

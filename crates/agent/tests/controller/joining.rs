@@ -12,6 +12,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use server::{CertificateFiles, Config};
 use tempfile::TempDir;
 use testkit_controllers::controller::Fixture;
+use tonic::transport::Identity;
 use wire::trestle::v1::{
     CreateJoinTokenRequest, ListHostsRequest, access_client::AccessClient, hosts_client::HostsClient,
 };
@@ -129,13 +130,30 @@ async fn a_certificate_is_renewed_and_one_that_was_lost_is_followed_by_the_keys(
     let keeping = tokio::spawn(renewal::keep(uplink.clone()));
     let next = changed(&path("host.pem"), &joined.certificate_pem).await;
     keeping.abort();
-    assert!(key.fits(&next), "for the same key");
+    let second = now_has(&path("host.key"), &next).await;
+    assert!(!key.fits(&next), "its key is another one");
+    let pinned = pinned::connect(&url(&fixture), &token.ca).await.unwrap();
+    let first = join(pinned.channel, false, &key, "", Admission::Key).await.unwrap_err();
+    assert!(first.to_string().contains("an earlier key"), "{first}");
 
-    // Away for months: what it has is of no use any more.
+    // Away for months: what it has is of no use any more. It comes back with the key it has.
     fs::write(path("host.pem"), "ended").unwrap();
     let keeping = tokio::spawn(renewal::keep(uplink.clone()));
-    assert!(key.fits(&changed(&path("host.pem"), "ended").await));
+    let back = changed(&path("host.pem"), "ended").await;
     keeping.abort();
+    assert!(second.fits(&back));
+
+    // The controller has taken its next key, the answer was lost, and its certificate has ended since.
+    let third = HostKey::keep(&HostKey::next_path(&path("host.key"))).unwrap();
+    let identity = Identity::from_pem(&back, fs::read_to_string(path("host.key")).unwrap());
+    let channel = fixture.endpoint(Some(identity)).connect().await.unwrap();
+    agent::join::renew(channel, &third).await.unwrap();
+    fs::write(path("host.pem"), "ended").unwrap();
+    let keeping = tokio::spawn(renewal::keep(uplink.clone()));
+    let after = changed(&path("host.pem"), "ended").await;
+    let key = now_has(&path("host.key"), &after).await;
+    keeping.abort();
+    assert!(third.fits(&after));
 
     // It leaves, and does not come back.
     let cut = Some(tonic::Code::Unauthenticated);
@@ -145,6 +163,17 @@ async fn a_certificate_is_renewed_and_one_that_was_lost_is_followed_by_the_keys(
     let pinned = pinned::connect(&url(&fixture), &token.ca).await.unwrap();
     let back = join(pinned.channel, false, &key, "", Admission::Key).await.unwrap_err();
     assert_eq!(back.code(), Some(tonic::Code::PermissionDenied), "{back}");
+}
+
+/// The key in a file, once it is the one of this certificate.
+async fn now_has(path: &Path, certificate: &str) -> HostKey {
+    for _ in 0..400 {
+        if let Some(key) = HostKey::read(path).unwrap().filter(|key| key.fits(certificate)) {
+            return key;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{} is not the key of the certificate", path.display());
 }
 
 /// What is in a file that is no longer what it was.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   hosts/NAME               the host, what was issued to it, how far its tags are
-//!   host-keys/FINGERPRINT    whose key it is, or was until the host was removed
+//!   host-keys/FINGERPRINT    whose key it is, or was until the host was removed or got another one
 //!   host-identities/DIGEST   which host somebody became whose statement counts once
 //! ```
 //!
@@ -23,6 +23,9 @@ pub struct HostRecord {
     /// Serials of the certificates it may still use, and when each ends, in seconds since the epoch.
     #[serde(default)]
     pub certificates: BTreeMap<String, i64>,
+    /// The serial of the newest; records of earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest: Option<String>,
     /// It is a member of the tags it joined with. Once it is, whether it stays one is up to users.
     #[serde(default)]
     pub tagged: bool,
@@ -37,12 +40,21 @@ impl HostRecord {
         self.certificates.values().copied().max().unwrap_or_default()
     }
 
+    /// Whether a certificate is the one that was made last.
+    pub fn is_newest(&self, serial: &str) -> bool {
+        match &self.newest {
+            Some(newest) => newest == serial,
+            None => self.certificates.get(serial) == Some(&self.certificate_until()),
+        }
+    }
+
     /// The same with a new certificate; those that have ended are forgotten. What is forgotten.
     pub fn with_certificate(mut self, serial: String, until: i64, now: i64) -> (Self, Vec<String>) {
         let ended =
             self.certificates.iter().filter(|(_, end)| **end <= now).map(|(serial, _)| serial.clone());
         let ended: Vec<String> = ended.collect();
         self.certificates.retain(|_, end| *end > now);
+        self.newest = Some(serial.clone());
         self.certificates.insert(serial, until);
         (self, ended)
     }
@@ -66,6 +78,16 @@ pub struct KeyRecord {
     /// When its host was removed, in seconds since the epoch: the key lets nobody in since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<i64>,
+    /// When its host got another key: this one lets nobody in since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<i64>,
+}
+
+impl KeyRecord {
+    /// The key of a host.
+    pub fn of(host: &TagName) -> Self {
+        Self { host: host.clone(), removed: None, replaced: None }
+    }
 }
 
 pub fn hosts() -> Prefix {
@@ -90,19 +112,17 @@ pub fn identity_key(by: &Admission) -> Key {
 /// Nobody has joined by this before, and nobody else will.
 pub fn once(by: &Admission, host: &TagName) -> Transaction {
     let key = identity_key(by);
-    let of = KeyRecord { host: host.clone(), removed: None };
-    Transaction::new().expect_absent(key.clone()).put(key, json(&of))
+    Transaction::new().expect_absent(key.clone()).put(key, json(&KeyRecord::of(host)))
 }
 
 /// A host that is new by name and by key.
 pub fn admit(record: &HostRecord) -> Transaction {
     let (host, key) = (host_key(&record.host.name), key_key(&record.host.fingerprint));
-    let of = KeyRecord { host: record.host.name.clone(), removed: None };
     Transaction::new()
         .expect_absent(host.clone())
         .expect_absent(key.clone())
         .put(host, json(record))
-        .put(key, json(&of))
+        .put(key, json(&KeyRecord::of(&record.host.name)))
 }
 
 /// A record in the place of the one that was read at a revision.
@@ -111,10 +131,18 @@ pub fn replace(record: &HostRecord, at: Revision) -> Transaction {
     Transaction::new().expect_modified_at(key.clone(), at).put(key, json(record))
 }
 
+/// A record whose key is another one than before, and nobody's.
+pub fn change_key(record: &HostRecord, at: Revision, old: &Fingerprint, now: i64) -> Transaction {
+    let key = key_key(&record.host.fingerprint);
+    let of = KeyRecord::of(&record.host.name);
+    let was = KeyRecord { replaced: Some(now), ..of.clone() };
+    replace(record, at).expect_absent(key.clone()).put(key, json(&of)).put(key_key(old), json(&was))
+}
+
 /// The host is nobody from here on, and its key opens nothing.
 pub fn leave(record: &HostRecord, at: Revision, now: i64) -> Transaction {
     let gone = HostRecord { leaving: true, certificates: BTreeMap::new(), ..record.clone() };
-    let of = KeyRecord { host: record.host.name.clone(), removed: Some(now) };
+    let of = KeyRecord { removed: Some(now), ..KeyRecord::of(&record.host.name) };
     replace(&gone, at).put(key_key(&record.host.fingerprint), json(&of))
 }
 
@@ -159,7 +187,7 @@ mod tests {
             fingerprint: "a".repeat(64).parse().unwrap(),
             joined: Joined { by: Admission::Token { id: "t".to_owned() }, at: 1 },
         };
-        HostRecord { host, certificates: BTreeMap::new(), tagged: false, leaving: false }
+        HostRecord { host, certificates: BTreeMap::new(), newest: None, tagged: false, leaving: false }
     }
 
     #[test]
@@ -185,7 +213,11 @@ mod tests {
     #[test]
     fn plans_touch_no_key_twice() {
         let record = record();
-        for plan in [admit(&record), leave(&record, Revision(1), 2), forget(&record.host.name, Revision(1))] {
+        let old = "b".repeat(64).parse().unwrap();
+        let changed = change_key(&record, Revision(1), &old, 2);
+        for plan in
+            [admit(&record), changed, leave(&record, Revision(1), 2), forget(&record.host.name, Revision(1))]
+        {
             plan.check_distinct().unwrap();
         }
     }

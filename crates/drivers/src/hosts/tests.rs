@@ -44,7 +44,7 @@ fn record(of: &str, key: char) -> HostRecord {
         fingerprint: key.to_string().repeat(64).parse().unwrap(),
         joined: Joined { by: Admission::Token { id: "t".to_owned() }, at: 1 },
     };
-    HostRecord { host, certificates: BTreeMap::new(), tagged: false, leaving: false }
+    HostRecord { host, certificates: BTreeMap::new(), newest: None, tagged: false, leaving: false }
 }
 
 impl House {

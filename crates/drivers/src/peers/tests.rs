@@ -298,7 +298,7 @@ async fn a_lost_lease_is_replaced_and_an_orderly_end_takes_everything_along() {
     let etcd = r#"{"endpoints": [], "max_txn_ops": 2}"#;
     let kind = StoreKind::Etcd(serde_json::from_str::<EtcdConfig>(etcd).unwrap());
     let life = Life::default();
-    let transport = Transport::start(&NodesConfig::default(), &[], &life);
+    let transport = Transport::start(&NodesConfig::default(), dir.path(), &[], &life);
     let rooms = Rooms {
         policy: Policy::start(&Objects::new(store.clone(), Ranges::default()), vec![], vec![], &life),
         hub: Arc::clone(&transport.hub),

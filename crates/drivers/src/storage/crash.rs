@@ -181,6 +181,7 @@ fn open(dir: &Path, die_at: Option<i64>) -> World {
         resync: RESYNC,
         grace: 3600,
         network: Some(opened),
+        terms: Terms::unbounded(),
     };
     let records = Mortal(StoreRecords::new(store), Arc::clone(&fuse));
     World { provider: Arc::new(Provider::new(records, Mortal(backend, fuse), config)), network }

@@ -1,6 +1,6 @@
 //! The node protocol's dialect: `trestle.v1.ToNode`, written around payloads that are encoded already.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use ::transport::{Dialect, Hash, Key, Members, Revision, Start, StartMode, frame};
 use bytes::{BufMut as _, Bytes};
@@ -9,7 +9,7 @@ use prost::{
     encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len},
 };
 use wire::trestle::v1::{
-    NodeFlush, NodeRemove, NodeStart, NodeWait, ObjectKind, ToNode, node_start::Mode, to_node,
+    NodeFlush, NodeRemove, NodeStart, NodeWait, ObjectKind, SetMember, ToNode, node_start::Mode, to_node,
 };
 
 /// Sets are said in messages of about this size, an eighth of what any gRPC client accepts.
@@ -44,7 +44,7 @@ impl Dialect for NodeDialect {
 
     fn set(&self, key: &Key, hash: Hash, members: &Members) -> ::transport::Frames {
         let mut pieces = Pieces::new(key, hash, true);
-        members.iter().for_each(|(id, rest)| pieces.add(SET_PUT, id, rest));
+        members.iter().for_each(|(id, rest)| pieces.add(SET_PUT, id, &told(key, rest)));
         pieces.finish()
     }
 
@@ -57,7 +57,7 @@ impl Dialect for NodeDialect {
     ) -> Option<::transport::Frames> {
         let mut pieces = Pieces::new(key, hash, false);
         removed.iter().for_each(|id| pieces.add(SET_REMOVED, id, &[]));
-        put.iter().for_each(|(id, rest)| pieces.add(SET_PUT, id, rest));
+        put.iter().for_each(|(id, rest)| pieces.add(SET_PUT, id, &told(key, rest)));
         Some(pieces.finish())
     }
 
@@ -87,6 +87,15 @@ impl Dialect for NodeDialect {
     fn sweeps(&self) -> bool {
         true
     }
+}
+
+/// What is told of a member beside its identity: a node knows the addresses of its own workloads.
+fn told<'a>(key: &Key, rest: &'a Bytes) -> Cow<'a, [u8]> {
+    if i32::from(key.kind.0) != ObjectKind::AppliedToSet as i32 || rest.is_empty() {
+        return Cow::Borrowed(rest);
+    }
+    let SetMember { ports, .. } = SetMember::decode(&rest[..]).unwrap_or_default();
+    Cow::Owned(SetMember { ports, ..SetMember::default() }.encode_to_vec())
 }
 
 fn say(message: to_node::Message) -> Bytes {

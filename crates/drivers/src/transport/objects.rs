@@ -22,7 +22,7 @@ pub fn put(kind: ObjectKind, name: &str, message: &impl prost::Message, span: Sp
 
 /// Puts a set, or makes its members these.
 pub fn put_set(kind: ObjectKind, name: &str, members: Vec<SetMember>, span: SpanChange) -> Change {
-    let members = members.into_iter().map(member).collect();
+    let members = members.into_iter().map(|one| member(kind, one)).collect();
     Change::PutSet { key: key(kind, name), members, span }
 }
 
@@ -34,8 +34,8 @@ pub fn change_set(
     removed: Vec<SetMember>,
     span: SpanChange,
 ) -> Change {
-    let put = put.into_iter().map(member).collect();
-    let removed = removed.into_iter().map(|removed| member(removed).id).collect();
+    let put = put.into_iter().map(|one| member(kind, one)).collect();
+    let removed = removed.into_iter().map(|removed| member(kind, removed).id).collect();
     Change::Members { key: key(kind, name), put, removed, span }
 }
 
@@ -43,11 +43,20 @@ pub fn remove(kind: ObjectKind, name: &str) -> Change {
     Change::Remove { key: key(kind, name) }
 }
 
-/// A member as identity and rest. The ports have the highest field number, so that the encodings of both, one
-/// after the other, are the encoding of the whole.
-fn member(mut member: SetMember) -> Member {
+/// Says that an object was there once.
+pub fn gone(kind: ObjectKind, name: &str) -> Change {
+    Change::Gone { key: key(kind, name) }
+}
+
+/// A member as identity and rest, whose encodings, one after the other, are an encoding of the whole. Of whom a policy is
+/// applied to, the addresses are no part of the identity.
+fn member(kind: ObjectKind, mut member: SetMember) -> Member {
     let ports = std::mem::take(&mut member.ports);
-    let rest = SetMember { ports, ..SetMember::default() };
+    let addresses = match kind {
+        ObjectKind::AppliedToSet => std::mem::take(&mut member.addresses),
+        _ => Vec::new(),
+    };
+    let rest = SetMember { addresses, ports, ..SetMember::default() };
     Member { id: Bytes::from(member.encode_to_vec()), rest: Bytes::from(rest.encode_to_vec()) }
 }
 
@@ -67,9 +76,13 @@ mod tests {
             node: "n".into(),
             ports: vec![NodeNamedPort { name: "http".into(), port: 8080, protocol: 1 }],
         };
-        let Member { id, rest } = member(whole.clone());
+        let Member { id, rest } = member(ObjectKind::AddressSet, whole.clone());
         assert_eq!([id.clone(), rest].concat(), whole.encode_to_vec());
-        let without = SetMember { ports: Vec::new(), ..whole };
+        let without = SetMember { ports: Vec::new(), ..whole.clone() };
+        assert_eq!(id, without.encode_to_vec());
+        let Member { id, rest } = member(ObjectKind::AppliedToSet, whole.clone());
+        assert_eq!(SetMember::decode(&[id.clone(), rest].concat()[..]).unwrap(), whole);
+        let without = SetMember { ports: Vec::new(), addresses: Vec::new(), ..whole };
         assert_eq!(id, without.encode_to_vec());
     }
 }

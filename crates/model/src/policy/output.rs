@@ -123,6 +123,9 @@ pub struct GroupUpdate {
     pub added: Vec<Arc<Member>>,
     /// Take away, by key. A key is never in both lists.
     pub removed: Vec<Arc<Member>>,
+    /// Members of an AppliedToGroup of which nothing but the addresses are others now. Whoever tells no addresses of
+    /// those has nothing to tell.
+    pub readdressed: Vec<Arc<Member>>,
     pub span_added: Span,
     pub span_removed: Span,
 }

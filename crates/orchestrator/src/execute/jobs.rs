@@ -104,6 +104,9 @@ impl Job {
     }
 
     fn end(mut self, state: JobState, message: String) -> Self {
+        if state == JobState::Done {
+            self.steps_left = 0;
+        }
         (self.state, self.message, self.ended_at) = (state, message, Some(Timestamp::now()));
         self
     }

@@ -54,6 +54,14 @@ enum Step {
     Status,
 }
 
+/// What becomes of a group's members.
+#[derive(Default)]
+struct Changes {
+    added: Vec<Arc<Member>>,
+    removed: Vec<Arc<Member>>,
+    readdressed: Vec<Arc<Member>>,
+}
+
 impl Engine {
     pub(super) fn next_update(&mut self) -> Option<Update> {
         if let Some(update) = self.flush.ready.pop_front() {
@@ -169,7 +177,7 @@ impl Engine {
             return Some(self.introduce(id, &nodes));
         };
         let (span_added, span_removed) = self.span_difference(&told, &nodes);
-        let (added, mut removed) =
+        let Changes { added, mut removed, readdressed } =
             believed.map(|believed| self.member_changes(id, &believed)).unwrap_or_default();
         let row = &self.groups.rows[id];
         let blank = GroupUpdate {
@@ -178,6 +186,7 @@ impl Engine {
             change: Change::Updated,
             added: Vec::new(),
             removed: Vec::new(),
+            readdressed: Vec::new(),
             span_added: Span::default(),
             span_removed: Span::default(),
         };
@@ -191,10 +200,11 @@ impl Engine {
             let update = GroupUpdate { removed: leaving, span_removed, ..blank.clone() };
             self.flush.shrinking.push((row.kind, update));
         }
-        if added.is_empty() && removed.is_empty() && span_added.is_empty() && !self.is_retitled(row) {
+        let says_nothing = added.is_empty() && removed.is_empty() && readdressed.is_empty();
+        if says_nothing && span_added.is_empty() && !self.is_retitled(row) {
             return None;
         }
-        Some(GroupUpdate { added, removed, span_added, ..blank })
+        Some(GroupUpdate { added, removed, readdressed, span_added, ..blank })
     }
 
     fn introduce(&mut self, id: GroupId, nodes: &Nodes) -> GroupUpdate {
@@ -206,19 +216,16 @@ impl Engine {
             change: Change::Added,
             added: self.members(id),
             removed: Vec::new(),
+            readdressed: Vec::new(),
             span_added,
             span_removed: Span::default(),
         }
     }
 
     /// By each entity that was touched: what consumers believe against what is.
-    fn member_changes(
-        &self,
-        id: GroupId,
-        believed: &FxHashMap<EntityId, Option<Arc<Member>>>,
-    ) -> (Vec<Arc<Member>>, Vec<Arc<Member>>) {
+    fn member_changes(&self, id: GroupId, believed: &FxHashMap<EntityId, Option<Arc<Member>>>) -> Changes {
         let group = &self.groups.rows[id];
-        let (mut added, mut removed) = (Vec::new(), Vec::new());
+        let Changes { mut added, mut removed, mut readdressed } = Changes::default();
         for (entity, was) in believed {
             let was = was.as_ref().filter(|member| is_member(group, member));
             let row = &self.entities.rows[*entity];
@@ -230,6 +237,11 @@ impl Engine {
                     GroupKind::Address => was.same_address_key(now),
                 };
                 if same_key && was.ports == now.ports {
+                    // The same key of an AddressGroup is the same addresses.
+                    let (was, now) = (self.seen_by(group, was), self.seen_by(group, now));
+                    if was.addresses != now.addresses {
+                        readdressed.push(now);
+                    }
                     continue;
                 }
                 if same_key {
@@ -240,7 +252,7 @@ impl Engine {
             added.extend(now.map(|member| self.seen_by(group, member)));
             removed.extend(was.map(|member| self.seen_by(group, member)));
         }
-        (added, removed)
+        Changes { added, removed, readdressed }
     }
 
     /// Sets aside what was told under names that are no longer right.
@@ -322,6 +334,7 @@ impl Engine {
                     change: Change::Removed,
                     added: Vec::new(),
                     removed: Vec::new(),
+                    readdressed: Vec::new(),
                     span_added: Span::default(),
                     span_removed,
                 }

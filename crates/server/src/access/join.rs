@@ -6,7 +6,7 @@
 //!                 a host's ──────────► its next certificate               (a half-finished join; months away)
 //!                 a removed host's ──► refused
 //!                 nobody's ──────────► admitted (`token`, `identity`)? ─► one transaction: host, key, certificate, token used ─► tags
-//!   host     ─ Renew(key request) ──► its next certificate
+//!   host     ─ Renew(key request) ──► its next certificate, for the key it has or for its next one
 //!            ─ Leave ───────────────► what an administrator's removal does
 //! ```
 //!
@@ -195,8 +195,13 @@ impl Admissions {
         Err(busy())
     }
 
-    /// The next certificate of a host that has one.
-    pub async fn renew(&self, name: &TagName, request: &[u8]) -> Result<Admitted, Failure> {
+    /// The next certificate of a host that has one, whose serial this is: for its key, or for another one that takes its place.
+    pub async fn renew(
+        &self,
+        name: &TagName,
+        serial: Option<&str>,
+        request: &[u8],
+    ) -> Result<Admitted, Failure> {
         let request = KeyRequest::read(request).map_err(|err| Failure::invalid(&err))?;
         let Some((record, _)) = self.hosts.newest(name).await?.filter(|(record, _)| !record.leaving) else {
             let text = format!(
@@ -204,11 +209,9 @@ impl Admissions {
             );
             return Err(Failure::new(Code::FailedPrecondition, text));
         };
-        if record.host.fingerprint != request.fingerprint {
-            let text = format!("host {name} joined with another key than the one it asks a certificate for");
-            return Err(Failure::new(Code::PermissionDenied, text));
-        }
-        self.next_certificate(name, &request).await
+        let is_known = record.host.fingerprint == request.fingerprint;
+        let another = if is_known { None } else { Some(serial.unwrap_or_default()) };
+        self.next_certificate(name, &request, another).await
     }
 
     /// The host goes, and cannot come back with its key. It is no error if it is gone.
@@ -244,9 +247,18 @@ impl Admissions {
             );
             return Err(Failure::new(Code::FailedPrecondition, text));
         }
+        if let Some(replaced) = key.replaced {
+            let at = Timestamp::from_second(replaced).unwrap_or_default();
+            let text = format!(
+                "this machine has an earlier key of host {host}, which has had another one since {at:.0}: if its disk is a copy of that \
+                 host's, or an old one, run `trestle leave --local` on it and join it anew; if it is {host}, remove that host first \
+                 (`trestle host remove {host}`)"
+            );
+            return Err(Failure::new(Code::PermissionDenied, text));
+        }
         audit::begin(Some(&subject(host)))?;
         audit::object(host);
-        self.next_certificate(host, request).await
+        self.next_certificate(host, request, None).await
     }
 
     /// What the proof admits to, and under which limits.
@@ -345,7 +357,13 @@ impl Admissions {
             fingerprint: request.fingerprint.clone(),
             joined: Joined { by, at: now.as_second() },
         };
-        let record = HostRecord { host, certificates: Default::default(), tagged: false, leaving: false };
+        let record = HostRecord {
+            host,
+            certificates: Default::default(),
+            newest: None,
+            tagged: false,
+            leaving: false,
+        };
         let (certificate, issued) = self.sign(name, request, now)?;
         let until = certificate.not_after.unix_timestamp();
         let (record, _) = record.with_certificate(certificate.serial.clone(), until, now.as_second());
@@ -357,7 +375,13 @@ impl Admissions {
         }
     }
 
-    async fn next_certificate(&self, name: &TagName, request: &KeyRequest) -> Result<Admitted, Failure> {
+    /// `another`: it is for another key than the one the host has had, and this certificate proves the host.
+    async fn next_certificate(
+        &self,
+        name: &TagName,
+        request: &KeyRequest,
+        another: Option<&str>,
+    ) -> Result<Admitted, Failure> {
         for _ in 0..TRIES {
             let found = self.hosts.newest(name).await?.filter(|(record, _)| !record.leaving);
             let Some((before, at)) = found else {
@@ -376,9 +400,17 @@ impl Admissions {
             let (mut record, mut ended) =
                 before.clone().with_certificate(certificate.serial.clone(), until, now.as_second());
             ended.extend(record.drop_oldest(MAX_CERTIFICATES));
+            let old = before.host.fingerprint.clone();
+            let written = match another.filter(|_| old != request.fingerprint) {
+                None => plan::replace(&record, at),
+                Some(proof) => {
+                    self.check_change(&before, proof, &request.fingerprint).await?;
+                    record.host.fingerprint = request.fingerprint.clone();
+                    plan::change_key(&record, at, &old, now.as_second())
+                }
+            };
             let keys = ended.iter().filter_map(|serial| certificate_key(serial));
-            let transaction =
-                keys.fold(plan::together(plan::replace(&record, at), issued), Transaction::delete);
+            let transaction = keys.fold(plan::together(written, issued), Transaction::delete);
             match self.hosts.commit(transaction).await {
                 Ok(revision) => return self.admitted(Some(&before), record, certificate, revision).await,
                 Err(TransactError::Conflict { .. }) => {}
@@ -386,6 +418,26 @@ impl Admissions {
             }
         }
         Err(busy())
+    }
+
+    /// Only the newest certificate of a host gets it another key, and only one that is nobody's: who has an earlier one has what a
+    /// thief or a copy has.
+    async fn check_change(&self, host: &HostRecord, proof: &str, to: &Fingerprint) -> Result<(), Failure> {
+        let name = &host.host.name;
+        if !host.is_newest(proof) {
+            let text = format!("host {name} has another key than the one it asks a certificate for");
+            return Err(Failure::new(Code::PermissionDenied, text));
+        }
+        match self.hosts.of_key(to).await? {
+            None => Ok(()),
+            Some((key, _)) => {
+                let text = format!(
+                    "the key that host {name} asks a certificate for is or was that of host {}",
+                    key.host
+                );
+                Err(Failure::new(Code::PermissionDenied, text))
+            }
+        }
     }
 
     fn is_revoked(&self, serial: &str) -> bool {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use model::TagName;
 use tonic::{Code, Request, Response, Status};
 use wire::trestle::v1::{
     ChallengeRequest, ChallengeResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
@@ -12,7 +11,7 @@ use wire::trestle::v1::{
 
 use crate::{
     access::{
-        Caller,
+        Caller, Credential,
         join::{Admissions, Admitted, Asked, Proof},
     },
     audit,
@@ -43,14 +42,19 @@ impl join_server::Join for Service {
     }
 
     async fn renew(&self, request: Request<RenewRequest>) -> Reply<JoinResponse> {
-        let name = caller(&request)?;
+        let caller = caller(&request)?;
+        let name = caller.subject.name.clone();
         audit::object(&name);
-        let admitted = self.0.renew(&name, &request.get_ref().request).await?;
+        let serial = match &caller.credential {
+            Some(Credential::Certificate(serial)) => Some(serial.as_str()),
+            Some(Credential::Token(_)) | None => None,
+        };
+        let admitted = self.0.renew(&name, serial, &request.get_ref().request).await?;
         Ok(Response::new(told(admitted)))
     }
 
     async fn leave(&self, request: Request<LeaveRequest>) -> Reply<LeaveResponse> {
-        let name = caller(&request)?;
+        let name = caller(&request)?.subject.name.clone();
         audit::object(&name);
         self.0.leave(&name).await?;
         Ok(Response::new(LeaveResponse {}))
@@ -58,10 +62,9 @@ impl join_server::Join for Service {
 }
 
 /// The host that calls: the gate lets nobody but nodes in.
-fn caller<T>(request: &Request<T>) -> Result<TagName, Failure> {
+fn caller<T>(request: &Request<T>) -> Result<&Caller, Failure> {
     let caller = request.extensions().get::<Caller>();
-    let caller = caller.ok_or_else(|| Failure::new(Code::Unauthenticated, "the caller is not known"))?;
-    Ok(caller.subject.name.clone())
+    caller.ok_or_else(|| Failure::new(Code::Unauthenticated, "the caller is not known"))
 }
 
 fn told(Admitted { record, certificate, warnings }: Admitted) -> JoinResponse {

@@ -1,6 +1,7 @@
-//! The two node streams: `trestle.v1.NodeFeed/Connect`, and `pb.DataplaneEvents/Connect` on Azure NPM's wire.
+//! The node streams: `trestle.v1.NodeFeed/Connect`, and `DataplaneEvents/Connect` on Azure NPM's wires, the first (`pb`) and
+//! the later one (`protos`).
 //!
-//! Both answer at once with a body that waits for its session, so that a peer which says nothing holds no place
+//! All answer at once with a body that waits for its session, so that a peer which says nothing holds no place
 //! among the calls in flight. A task per stream reads what the node says.
 
 mod inbound;
@@ -15,7 +16,10 @@ use std::{
 
 use ::transport::{DialectId, Digest, End, FeedBody, Hub, Revision};
 use bytes::Bytes;
-use drivers::transport::{NODE, SEED};
+use drivers::{
+    policy::Policy,
+    transport::{LATER, NODE, SEED},
+};
 use inbound::Inbound;
 use life::Life;
 use prost::Message as _;
@@ -23,6 +27,7 @@ use tokio::sync::oneshot;
 use tonic::{Code, Status, body::Body, codegen::Service, server::NamedService};
 use wire::{
     pb::{DatapathPodMetadata, dataplane_events_server},
+    protos,
     trestle::v1::{FromNode, from_node, node_feed_server},
 };
 
@@ -32,13 +37,14 @@ use crate::{
     host_reports::HostReports,
 };
 
-/// What both services need.
+/// What the services need.
 #[derive(Clone)]
 pub(super) struct Feed {
     pub hub: Arc<Hub>,
     pub audit: Arc<Audit>,
     pub hosts: Arc<HostReports>,
     pub joined: Arc<drivers::hosts::Hosts>,
+    pub policy: Arc<Policy>,
     pub life: Life,
 }
 
@@ -46,6 +52,8 @@ pub(super) struct Feed {
 pub(super) trait Protocol: Send + Sync + 'static {
     const SERVICE: &'static str;
     const DIALECT: DialectId;
+    /// Whether its clients may announce a Pod, too: then whoever is neither a node nor a Pod on one is refused.
+    const IS_DATAPLANE: bool;
 
     /// Reads the first message.
     fn hello(message: Bytes) -> Result<Hello, End>;
@@ -66,9 +74,13 @@ pub(super) struct NodeFeed;
 /// `pb.DataplaneEvents`.
 pub(super) struct DataplaneEvents;
 
+/// `protos.DataplaneEvents`.
+pub(super) struct LaterDataplaneEvents;
+
 impl Protocol for NodeFeed {
     const SERVICE: &'static str = node_feed_server::SERVICE_NAME;
     const DIALECT: DialectId = NODE;
+    const IS_DATAPLANE: bool = false;
 
     fn hello(message: Bytes) -> Result<Hello, End> {
         let message =
@@ -90,11 +102,25 @@ impl Protocol for NodeFeed {
 impl Protocol for DataplaneEvents {
     const SERVICE: &'static str = dataplane_events_server::SERVICE_NAME;
     const DIALECT: DialectId = SEED;
+    const IS_DATAPLANE: bool = true;
 
     fn hello(message: Bytes) -> Result<Hello, End> {
         let metadata = DatapathPodMetadata::decode(message);
         let metadata = metadata.map_err(|err| invalid(format!("the metadata cannot be read: {err}")))?;
         Ok(Hello { node: metadata.id, ..Hello::default() })
+    }
+}
+
+impl Protocol for LaterDataplaneEvents {
+    const SERVICE: &'static str = protos::dataplane_events_server::SERVICE_NAME;
+    const DIALECT: DialectId = LATER;
+    const IS_DATAPLANE: bool = true;
+
+    fn hello(message: Bytes) -> Result<Hello, End> {
+        let metadata = protos::DatapathPodMetadata::decode(message);
+        let metadata = metadata.map_err(|err| invalid(format!("the metadata cannot be read: {err}")))?;
+        let named = [metadata.node_name, metadata.pod_name].into_iter().find(|name| !name.is_empty());
+        Ok(Hello { node: named.unwrap_or_default(), ..Hello::default() })
     }
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use drivers::storage::Storage;
 use model::change::{Change, What};
-use storage_backend::{BackendError, Usage};
+use storage_backend::{BackendError, Report, Usage};
 use storage_provider::{
     Capacity, CapacityForm, Consumer, ConsumerId, Phase, Sources, TicketRecord, TicketStatus,
 };
@@ -98,7 +98,8 @@ impl storage_server::Storage for Service {
         let usage = storage.provider.usage_all().await;
         let consumers = consumers.into_iter().map(|one| {
             let used = usage.as_ref().map(|usage| usage.get(&one.id).cloned());
-            consumer(one, used)
+            let report = storage.provider.report_of(one.id);
+            consumer(one, used, report)
         });
         Ok(Response::new(ListConsumersResponse { consumers: consumers.collect() }))
     }
@@ -198,7 +199,7 @@ impl Service {
             Err(BackendError::NoStorage { .. }) => Ok(None),
             usage => usage.map(Some),
         };
-        Ok(consumer(found, usage.as_ref().cloned()))
+        Ok(consumer(found, usage.as_ref().cloned(), storage.provider.report_of(id)))
     }
 }
 
@@ -239,7 +240,11 @@ fn consumer_id(text: &str) -> Result<ConsumerId, Failure> {
 }
 
 /// `usage` is `Ok(None)` where the consumer has no storage, and an error where the storage cannot say.
-fn consumer(consumer: Consumer, usage: Result<Option<Usage>, &BackendError>) -> v1::Consumer {
+fn consumer(
+    consumer: Consumer,
+    usage: Result<Option<Usage>, &BackendError>,
+    report: Option<Report>,
+) -> v1::Consumer {
     let (usage, unknown) = match usage {
         Ok(usage) => (usage, String::new()),
         Err(error) => (None, common::chain(error)),
@@ -260,6 +265,17 @@ fn consumer(consumer: Consumer, usage: Result<Option<Usage>, &BackendError>) -> 
         sources: consumer.sources.to_texts(),
         name: consumer.name,
         kept_until: consumer.kept_until,
+        client: consumer.client.map(|client| v1::ConsumerClient {
+            name: client.name,
+            id: client.id,
+            operator_version: client.operator_version,
+            platform_version: client.platform_version,
+            operator_namespace: client.operator_namespace,
+            cluster_id: client.cluster_id,
+            cluster_name: client.cluster_name,
+            reported_at: report.map(|report| report.at),
+            used: report.and_then(|report| report.used),
+        }),
     }
 }
 

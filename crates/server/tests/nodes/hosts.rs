@@ -149,14 +149,29 @@ async fn a_machine_joins_renews_comes_back_and_leaves() {
     assert_ne!(again.certificate_pem, joined.certificate_pem);
     assert_eq!((house.uses_left(&token).await, house.list().await.len()), (1, 1));
 
-    // Renewed over its own connection, with its own key only.
-    let mut renewing = JoinClient::new(channel.clone());
-    let other = RenewRequest { request: request(&key(), "x") };
-    refused(renewing.renew(other).await, Code::PermissionDenied, "another key");
-    let next = renewing.renew(RenewRequest { request: request(&own, "x") }).await.unwrap().into_inner();
-    house.host(&next, &own).await;
+    // Renewed over its own connection. That of an earlier certificate gets it no other key.
+    let renew = |channel: &Channel, key: &KeyPair| {
+        let (mut client, request) = (JoinClient::new(channel.clone()), request(key, "x"));
+        async move { client.renew(RenewRequest { request }).await.map(tonic::Response::into_inner) }
+    };
+    let first = own;
+    refused(renew(&channel, &key()).await, Code::PermissionDenied, "another key");
+    let next = renew(&channel, &first).await.unwrap();
+    let (channel, own) = (house.host(&next, &first).await, key());
+    let next = renew(&channel, &own).await.unwrap();
+    assert_ne!(next.host.as_ref().unwrap().fingerprint, host.fingerprint);
+    // The answer was lost: asked again, it is the same.
+    renew(&channel, &own).await.unwrap();
+    refused(renew(&channel, &key()).await, Code::PermissionDenied, "another key");
+    let channel = house.host(&next, &own).await;
 
-    // Months away: the key alone brings it back, under the name it has.
+    // Months away: the key alone brings it back, under the name it has. The one before it is a copy's, or a thief's.
+    refused(house.join(&first, "", "").await, Code::PermissionDenied, "an earlier key of host web-1");
+    refused(
+        house.join(&first, "web-1", &token).await,
+        Code::PermissionDenied,
+        "an earlier key of host web-1",
+    );
     let back = house.join(&own, "", "").await.unwrap();
     assert_eq!(back.host.unwrap().name, "web-1");
     refused(house.join(&key(), "web-1", "").await, Code::Unauthenticated, "no host's");

@@ -16,7 +16,10 @@ use wire::{
     },
 };
 
-use testkit_controllers::{controller::Credential, nodes::Harness};
+use testkit_controllers::{
+    controller::Credential,
+    nodes::{Harness, facts},
+};
 
 use super::agent::{Agent, Held, State};
 
@@ -129,6 +132,7 @@ async fn the_originals_stream_has_no_word_for_services() {
     delete(&harness, "EndpointSlice", "web-1").await;
     let credential = harness.node("n1").await;
     let mut client = DataplaneEventsClient::new(harness.channel(Some(&credential)).await);
+    harness.publish([facts("n1")]);
     let request = DatapathPodMetadata { id: "n1".into() };
     let mut stream = client.connect(request).await.unwrap().into_inner();
     let first = stream.message().await.unwrap().unwrap();

@@ -24,4 +24,7 @@ pub use backend::{Backend, BackendError, Usage};
 pub use network::{Network, NetworkError};
 pub use reconcile::{ReconcileError, Reconciled};
 pub use records::{Change, CommitError, Records, RecordsError, Stored, Version};
-pub use service::{Caller, Clock, Onboarded, Provider, ProviderConfig, Resized};
+pub use service::{
+    Caller, ClientState, Clock, ConsumerState, Details, Onboarded, Provider, ProviderConfig, Report,
+    Reported, Resized,
+};

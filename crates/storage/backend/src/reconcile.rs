@@ -121,7 +121,10 @@ impl<R: Records, B: Backend> Provider<R, B> {
             Ok::<_, StepError>((steps.len(), then, observed.data()))
         };
         match done.await {
-            Ok((steps, Outcome::Gone, _)) => (Entry::Removed, Reconciled::Gone { steps }),
+            Ok((steps, Outcome::Gone, _)) => {
+                self.reports.lock().remove(&consumer.id);
+                (Entry::Removed, Reconciled::Gone { steps })
+            }
             Ok((steps, Outcome::Kept, _)) => (Entry::Nothing, Reconciled::Kept { steps }),
             Ok((steps, _, data)) => (Entry::Ready(data), Reconciled::Ready { steps }),
             // The storage as a whole is out of reach, which says nothing of this consumer.

@@ -1,4 +1,4 @@
-//! The provider: the OCS design's four calls, and what an administrator does beside them.
+//! The provider: the OCS design's four calls, those of later clients, and what an administrator does beside them.
 //!
 //! In: calls, with who makes them. Out: answers or refusals with the OCS design's codes. Holds: the ticket keys, one lock
 //! over the books (grants change one at a time in this process; other processes are kept out by record versions), one
@@ -6,6 +6,7 @@
 
 mod admin;
 mod calls;
+mod clients;
 mod data;
 
 use std::{
@@ -19,12 +20,13 @@ use std::{
 
 use model::Secret;
 use parking_lot::{Mutex, RwLock};
-use storage_provider::{Consumer, ConsumerId, IdSealer, KeyRing, Quantity, Refusal};
+use storage_provider::{ConnectionItem, Consumer, ConsumerId, IdSealer, KeyRing, Quantity, Refusal, Terms};
 use tokio::{
     sync::{Notify, OwnedMutexGuard},
     time::Instant,
 };
 
+pub use self::clients::{ClientState, ConsumerState, Report, Reported};
 use crate::{backend::Backend, network::Network, records::Records};
 
 /// Seconds since 1970.
@@ -52,6 +54,7 @@ pub struct ProviderConfig {
     pub grace: u64,
     /// The network before the storage, if it is opened and closed with the grants.
     pub network: Option<Arc<dyn Network>>,
+    pub terms: Terms,
 }
 
 /// The answer to an onboarding.
@@ -72,6 +75,15 @@ pub struct Resized {
     pub granted: Quantity,
 }
 
+/// Connection details, as the consumer's client reads them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Details {
+    /// One JSON document, as the OCS design has it.
+    Document(Vec<u8>),
+    /// One by one, as later releases have them.
+    Items(Vec<ConnectionItem>),
+}
+
 /// One storage provider, over its records and its backend.
 pub struct Provider<R, B> {
     pub(crate) records: R,
@@ -82,6 +94,9 @@ pub struct Provider<R, B> {
     pub(crate) resync: Duration,
     pub(crate) grace: u64,
     pub(crate) network: Option<Arc<dyn Network>>,
+    terms: Terms,
+    /// What clients said last of how they are. Said again every minute, so nobody misses it after a restart.
+    pub(crate) reports: Mutex<HashMap<ConsumerId, Report>>,
     /// Held by whoever changes a grant.
     pub(crate) books: tokio::sync::Mutex<()>,
     working: Mutex<HashMap<ConsumerId, Arc<tokio::sync::Mutex<()>>>>,
@@ -96,7 +111,7 @@ pub struct Provider<R, B> {
 
 impl<R: Records, B: Backend> Provider<R, B> {
     pub fn new(records: R, backend: B, config: ProviderConfig) -> Self {
-        let ProviderConfig { keys, sealer, clock, resync, grace, network } = config;
+        let ProviderConfig { keys, sealer, clock, resync, grace, network, terms } = config;
         Self {
             records,
             backend,
@@ -106,6 +121,8 @@ impl<R: Records, B: Backend> Provider<R, B> {
             resync,
             grace,
             network,
+            terms,
+            reports: Mutex::default(),
             books: tokio::sync::Mutex::new(()),
             working: Mutex::default(),
             due: Mutex::default(),

@@ -12,12 +12,12 @@ use std::{
 
 use async_trait::async_trait;
 use storage_backend::{
-    Backend as _, Caller, Change, Provider, ProviderConfig, Reconciled, Records as _,
+    Backend as _, Caller, Change, Details, Provider, ProviderConfig, Reconciled, Records as _,
     testing::{FakeBackend, FakeNetwork, Fault, MemoryRecords, NetworkFault, Subject, conforms},
 };
 use storage_provider::{
-    Code, ConnectionItem, ConsumerId, Data, IdSealer, KeyRing, Mark, Observed, Phase, Refusal, SealKey,
-    SealKeyId, SigningKey, Sources, TicketStatus, VolumeId,
+    Client, Code, ConnectionItem, ConsumerId, Data, IdSealer, KeyRing, Mark, Observed, Phase, Refusal,
+    SealKey, SealKeyId, SigningKey, Sources, Terms, TicketStatus, VolumeId,
 };
 
 type Fake = Arc<Provider<Arc<MemoryRecords>, Arc<FakeBackend>>>;
@@ -47,6 +47,7 @@ fn started(records: Arc<MemoryRecords>, backend: Arc<FakeBackend>, network: Arc<
         resync: Duration::from_secs(3600),
         grace: 1000,
         network: Some(Arc::clone(&network) as Arc<dyn storage_backend::Network>),
+        terms: Terms::unbounded(),
     };
     let provider = Arc::new(Provider::new(Arc::clone(&records), Arc::clone(&backend), config));
     World { provider, backend, records, network, now }
@@ -86,6 +87,7 @@ async fn a_consumer_goes_through_its_whole_life() {
     assert_eq!(world.provider.reconcile(onboarded.consumer).await.unwrap(), Reconciled::Ready { steps: 3 });
     assert_eq!(world.provider.reconcile(onboarded.consumer).await.unwrap(), Reconciled::Ready { steps: 0 });
     let details = world.provider.storage_config(id, ANYBODY).await.unwrap();
+    let Details::Document(details) = details else { panic!("the design's clients read one document") };
     assert!(details.starts_with(br#"[{"name":"fake","kind":"Secret""#));
     assert!(world.backend.connect(onboarded.consumer, "1"));
 
@@ -517,4 +519,79 @@ impl Subject for FakeSubject {
 #[tokio::test]
 async fn the_fake_conforms() {
     conforms(&FakeSubject(FakeBackend::new(1 << 30))).await;
+}
+
+fn client(id: &str) -> Client {
+    Client {
+        name: "shop".into(),
+        id: id.into(),
+        operator_namespace: "storage-client".into(),
+        ..Client::default()
+    }
+}
+
+#[tokio::test]
+async fn a_later_client_is_given_its_state_and_told_when_it_changes() {
+    let world = world(100 << 30);
+    let provider = &world.provider;
+    let ticket = provider
+        .create_ticket(100, Some(3 << 30), Sources::default())
+        .await
+        .unwrap()
+        .text
+        .expose()
+        .to_owned();
+    let onboard = |third: &'static str, id: &'static str| {
+        let (provider, ticket) = (Arc::clone(provider), ticket.clone());
+        async move { provider.onboard_client(&ticket, third, client(id), &[], ANYBODY).await }
+    };
+    let onboarded = onboard("4.19.0", "u").await.unwrap();
+    assert_eq!(onboarded.granted, b"3Gi");
+    let id = onboarded.id.expose();
+    // Nothing to be had yet: that is the hash of nothing.
+    let early = provider.report_status(id, client("u"), 0.0, ANYBODY).await.unwrap();
+    assert_eq!((early.hash.as_str(), early.channel.as_str(), early.changed), ("", "stable-4.19", false));
+    assert_eq!(provider.desired_state(id, ANYBODY).await.err(), Some(Refusal::Configuring));
+    provider.reconcile(onboarded.consumer).await.unwrap();
+
+    let state = provider.desired_state(id, ANYBODY).await.unwrap();
+    assert_eq!(state.objects.len(), 1);
+    let newer = Client { operator_version: "4.20.1".into(), ..client("") };
+    let reported = provider.report_status(id, newer.clone(), 0.5, ANYBODY).await.unwrap();
+    assert_eq!((&reported.hash, reported.changed), (&state.hash, true));
+    assert_eq!(reported.channel, "stable-4.20");
+    assert!(!provider.report_status(id, newer, f64::NAN, ANYBODY).await.unwrap().changed);
+    assert_eq!(provider.report_of(onboarded.consumer).unwrap().used, None);
+    let Ok(Details::Items(items)) = provider.claim(id, false, ANYBODY).await else { panic!("block storage") };
+    assert_eq!(items[0].name, "fake");
+    assert_eq!(provider.claim(id, true, ANYBODY).await.err(), Some(Refusal::NoFileSystems));
+
+    // Again with the same ticket: the same client is the same consumer, another one is nobody.
+    assert_eq!(onboard("4.20.1", "u").await.unwrap().consumer, onboarded.consumer);
+    assert_eq!(onboard("4.20.1", "v").await.err(), Some(Refusal::OtherClient));
+    for (third, id) in [("new", "u"), ("-1Gi", "u"), ("4.20.1", "a\nb")] {
+        assert_eq!(onboard(third, id).await.unwrap_err().code(), Code::InvalidArgument, "{third}");
+    }
+    provider.offboard(id, ANYBODY).await.unwrap();
+    assert_eq!(
+        provider.report_status(id, client("u"), 0.0, ANYBODY).await.err(),
+        Some(Refusal::UnknownConsumer)
+    );
+    provider.reconcile(onboarded.consumer).await.unwrap();
+    assert_eq!(provider.report_of(onboarded.consumer), None);
+}
+
+#[tokio::test]
+async fn a_client_that_has_not_said_where_its_operator_runs_is_told_so() {
+    let world = world(100 << 30);
+    let nowhere = Client { name: "storageconsumer-1".into(), ..Client::default() };
+    let onboarded =
+        world.provider.onboard_client(&world.ticket().await, "1Gi", nowhere, &[], ANYBODY).await.unwrap();
+    assert_eq!(onboarded.granted, b"1Gi");
+    world.provider.reconcile(onboarded.consumer).await.unwrap();
+    let id = onboarded.id.expose();
+    let refusal = world.provider.desired_state(id, ANYBODY).await.err().unwrap();
+    assert_eq!(refusal.code(), Code::FailedPrecondition);
+    let reported = world.provider.report_status(id, client("u"), 0.0, ANYBODY).await.unwrap();
+    assert_eq!(reported.hash, world.provider.desired_state(id, ANYBODY).await.unwrap().hash);
 }

@@ -1,4 +1,4 @@
-//! The four calls of the OCS design, decided: from a request and the records it concerns to new records and an answer.
+//! The four calls of the OCS design and the report of later clients, decided: from a request and the records it concerns to new records and an answer.
 //!
 //! In: requests and the records read for them. Out: records to write in one transaction with the versions that were
 //! read, or a refusal. Not here: reading and writing them, and retrying on conflict (`storage-backend`).
@@ -8,19 +8,24 @@ mod tests;
 
 use crate::{
     capacity::Capacity,
+    client::Client,
     consumer::{Consumer, Event, Phase},
     grant::{Ledger, grant},
     id::{ConsumerId, SealKeyId},
     identity::Data,
     refusal::Refusal,
     sources::Sources,
+    terms::{Holdings, Terms},
     ticket::{KeyRing, TicketError, TicketRecord, TicketState, TicketText},
 };
 
 /// What a consumer-to-be sends.
 pub struct OnboardRequest<'a> {
     pub ticket: &'a TicketText,
-    pub capacity: Capacity,
+    /// Nothing: what the ticket is good for.
+    pub capacity: Option<Capacity>,
+    /// What it says of itself, if it is a client of one of OCS's releases.
+    pub says: Option<Client>,
     /// Where it says it comes from; nothing: from wherever its ticket allows.
     pub sources: Sources,
     /// The client certificate's identity, when there is one.
@@ -33,9 +38,8 @@ pub struct OnboardView<'a> {
     pub ticket: Option<&'a TicketRecord>,
     /// The consumer that record names, if it still exists.
     pub consumer: Option<&'a Consumer>,
-    pub ledger: Ledger,
-    /// Bytes the storage holds in all.
-    pub total: u64,
+    pub holdings: Holdings,
+    pub terms: Terms,
     pub keys: &'a KeyRing,
     pub now: u64,
 }
@@ -65,11 +69,16 @@ pub fn decide_onboard(
     let ticket = request.ticket.verify(view.keys, view.now)?;
     ticket.check_at(view.now)?;
     let sources = Sources::granted(&request.sources, &ticket.sources)?;
-    let granted = grant(request.capacity.bytes(), view.total, view.ledger, 0, ticket.limit)?;
+    let Holdings { total, ledger } = view.holdings;
+    let limit = view.terms.limit(ticket.limit, total);
+    let capacity =
+        request.capacity.unwrap_or_else(|| Capacity::of(ticket.limit.unwrap_or(view.terms.capacity)));
+    let granted = grant(capacity.bytes(), total, ledger, 0, limit)?;
+    let name = request.says.as_ref().map_or("", |client| &client.name);
     let consumer = Consumer {
         id: fresh,
         ticket: ticket.hash.clone(),
-        requested: request.capacity.quantity(),
+        requested: capacity.quantity(),
         granted,
         ticket_limit: ticket.limit,
         sources,
@@ -77,11 +86,12 @@ pub fn decide_onboard(
         seal_key,
         bound_to: request.client.map(str::to_owned),
         created_at: view.now,
-        name: String::new(),
+        name: if is_name(name) { name.to_owned() } else { String::new() },
         kept_until: None,
         data: Data::Nothing,
+        client: request.says.clone(),
     };
-    let ledger = view.ledger.moved(0, granted)?;
+    let ledger = ledger.moved(0, granted)?;
     Ok(Onboard::Create { ticket: TicketRecord::used(&ticket, view.ticket, fresh), consumer, ledger })
 }
 
@@ -90,7 +100,26 @@ fn repeated(request: &OnboardRequest<'_>, consumer: Option<&Consumer>) -> Result
         return Err(TicketError::Spent.into());
     };
     check_client(consumer, request.client)?;
-    Ok(Onboard::Existing(consumer.clone()))
+    match (&consumer.client, &request.says) {
+        (Some(known), Some(says)) if !known.may_be(says) => Err(Refusal::OtherClient),
+        _ => Ok(Onboard::Existing(consumer.clone())),
+    }
+}
+
+/// The record of a consumer whose client says this of itself; `None` if it is known already.
+pub fn decide_report(
+    consumer: Option<&Consumer>,
+    client: Option<&str>,
+    says: &Client,
+) -> Result<Option<Consumer>, Refusal> {
+    let consumer = consumer.filter(|consumer| !consumer.is_deleting()).ok_or(Refusal::UnknownConsumer)?;
+    check_client(consumer, client)?;
+    let known = consumer.client.clone().unwrap_or_default();
+    if !known.may_be(says) {
+        return Err(Refusal::OtherClient);
+    }
+    let told = Some(known.told(says));
+    Ok((told != consumer.client).then(|| Consumer { client: told, ..consumer.clone() }))
 }
 
 /// A consumer that onboarded with a certificate answers to that certificate only.
@@ -141,13 +170,14 @@ pub struct Floor {
     pub volumes: u64,
 }
 
-/// Decides a new capacity. `force` lets the grant go below what the volumes promise, never below what is in use.
+/// Decides a new capacity, of which `limit` is the most. `force` lets the grant go below what the volumes promise, never
+/// below what is in use.
 pub fn decide_resize(
     consumer: Option<&Consumer>,
     client: Option<&str>,
     capacity: &Capacity,
-    total: u64,
-    ledger: Ledger,
+    limit: Option<u64>,
+    Holdings { total, ledger }: Holdings,
     floor: Floor,
     force: bool,
 ) -> Result<Resize, Refusal> {
@@ -172,7 +202,7 @@ pub fn decide_resize(
         };
     }
     // Storage that shrank under its promises, or a ticket's limit, must not turn a wish for more into less.
-    let to = grant(requested, total, ledger, granted, consumer.ticket_limit).unwrap_or(0).max(granted);
+    let to = grant(requested, total, ledger, granted, limit).unwrap_or(0).max(granted);
     Ok(if to > granted { Resize::Grow { to } } else { Resize::Unchanged { bytes: granted } })
 }
 
@@ -236,8 +266,12 @@ const NAME: usize = 63;
 /// The record of a consumer that is called something else; an empty name takes the old one away.
 pub fn decide_name(consumer: Option<&Consumer>, name: &str) -> Result<Consumer, Refusal> {
     let consumer = consumer.ok_or(Refusal::UnknownConsumer)?;
-    if name.len() > NAME || name.chars().any(char::is_control) || name.trim() != name {
+    if !is_name(name) {
         return Err(Refusal::Name);
     }
     Ok(Consumer { name: name.to_owned(), ..consumer.clone() })
+}
+
+fn is_name(name: &str) -> bool {
+    name.len() <= NAME && !name.chars().any(char::is_control) && name.trim() == name
 }

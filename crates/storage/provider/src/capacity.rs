@@ -9,7 +9,7 @@
 //! ```
 //! No quantity starts with a line feed (0x0a), so the two cannot be mistaken for each other.
 
-use crate::quantity::{ParseQuantityError, Quantity};
+use crate::quantity::{Format, ParseQuantityError, Quantity};
 
 /// Tag of field 1, length-delimited: the only field of the Quantity message.
 const QUANTITY_TAG: u8 = 0x0a;
@@ -65,6 +65,11 @@ impl Capacity {
         }
         let bytes = quantity.bytes().ok_or(CapacityError::TooLarge { quantity })?;
         Ok(Self { quantity, bytes, form })
+    }
+
+    /// So many bytes, where nobody has asked for a capacity.
+    pub fn of(bytes: u64) -> Self {
+        Self { quantity: Quantity::from_bytes(bytes, Format::BinarySi), bytes, form: CapacityForm::Text }
     }
 
     pub fn bytes(&self) -> u64 {

@@ -13,6 +13,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    client::Client,
     id::{ConsumerId, SealKeyId},
     identity::Data,
     quantity::Quantity,
@@ -91,6 +92,9 @@ pub struct Consumer {
     /// What was made for it: what is there later must be the same.
     #[serde(default)]
     pub data: Data,
+    /// What its client says of itself, if it is one of OCS's releases; then it is answered as those read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Client>,
 }
 
 impl Consumer {
@@ -155,6 +159,7 @@ pub(crate) mod tests {
             name: String::new(),
             kept_until: None,
             data: Data::Nothing,
+            client: None,
         }
     }
 

@@ -9,8 +9,10 @@
 
 mod calls;
 mod capacity;
+mod client;
 mod connection;
 mod consumer;
+mod desired;
 mod grant;
 mod id;
 mod identity;
@@ -18,15 +20,18 @@ mod plan;
 mod quantity;
 mod refusal;
 mod sources;
+mod terms;
 mod ticket;
 
 pub use calls::{
     Floor, Offboard, Onboard, OnboardRequest, OnboardView, Resize, decide_config, decide_keep, decide_name,
-    decide_offboard, decide_onboard, decide_permit, decide_resize, settle_resize,
+    decide_offboard, decide_onboard, decide_permit, decide_report, decide_resize, settle_resize,
 };
 pub use capacity::{Capacity, CapacityError, CapacityForm};
+pub use client::{Client, ClientError, Third, ThirdError};
 pub use connection::{ConnectionItem, connection_json};
 pub use consumer::{Consumer, Event, Phase, TransitionError};
+pub use desired::{DesiredState, desired_state};
 pub use grant::{GrantError, Ledger, LedgerError, grant};
 pub use id::{ConsumerId, IdSealer, ParseConsumerIdError, SealError, SealKey, SealKeyId, UnsealError};
 pub use identity::{Data, Found, Loss, Mark, VaultId, Verdict, VolumeId, judge};
@@ -34,6 +39,7 @@ pub use plan::{NetworkState, Observed, ObservedStorage, Outcome, Plan, Step, pla
 pub use quantity::{Format, ParseQuantityError, Quantity};
 pub use refusal::{Code, Refusal};
 pub use sources::{Sources, SourcesError};
+pub use terms::{Holdings, Terms, TicketLimit};
 pub use ticket::{
     KeyError, KeyId, KeyRing, MintRequest, MintedTicket, SigningKey, TicketError, TicketHash, TicketRecord,
     TicketState, TicketStatus, TicketText, VerifiedTicket, VerifyingKey,

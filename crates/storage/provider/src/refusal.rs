@@ -9,6 +9,7 @@
 
 use crate::{
     capacity::CapacityError,
+    client::{ClientError, ThirdError},
     consumer::TransitionError,
     grant::{GrantError, LedgerError},
     id::{SealError, UnsealError},
@@ -20,6 +21,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     InvalidArgument = 3,
+    /// Not in the OCS design: later clients stop asking until they have something to say.
+    FailedPrecondition = 9,
     Internal = 13,
     Unavailable = 14,
 }
@@ -33,8 +36,18 @@ pub enum Refusal {
     Capacity(#[from] CapacityError),
     #[error("the addresses to permit are not valid")]
     Sources(#[from] SourcesError),
-    #[error("the storage consumer id is not valid")]
+    #[error(transparent)]
     Id(#[from] UnsealError),
+    #[error("what the client says of itself is not valid")]
+    Client(#[from] ClientError),
+    #[error("the ticket was used by another client of this provider; ask its administrator for a new one")]
+    OtherClient,
+    #[error(
+        "the client has not said in which namespace its operator runs; it does so when it reports its status"
+    )]
+    NoNamespace,
+    #[error("there are no shared file systems here; claim block storage")]
+    NoFileSystems,
     #[error("there is no such storage consumer; contact the administrator of the provider")]
     UnknownConsumer,
     #[error("the storage consumer is being removed")]
@@ -75,6 +88,15 @@ pub enum Refusal {
     Provider { reason: String },
 }
 
+impl From<ThirdError> for Refusal {
+    fn from(error: ThirdError) -> Self {
+        match error {
+            ThirdError::Client(error) => error.into(),
+            ThirdError::Capacity(error) => error.into(),
+        }
+    }
+}
+
 impl Refusal {
     pub fn code(&self) -> Code {
         match self {
@@ -82,6 +104,9 @@ impl Refusal {
             | Self::Capacity(_)
             | Self::Sources(_)
             | Self::Id(_)
+            | Self::Client(_)
+            | Self::OtherClient
+            | Self::NoFileSystems
             | Self::UnknownConsumer
             | Self::Deleting(_)
             | Self::ForeignClient
@@ -98,6 +123,7 @@ impl Refusal {
             | Self::Seal(_)
             | Self::Provider { .. } => Code::Internal,
             Self::Configuring => Code::Unavailable,
+            Self::NoNamespace => Code::FailedPrecondition,
         }
     }
 
@@ -123,6 +149,8 @@ mod tests {
 
     #[test]
     fn a_message_tells_the_whole_chain_once() {
+        let message = Refusal::from(UnsealError).message();
+        assert_eq!(message, UnsealError.to_string());
         let message = Refusal::from(Capacity::decode(b"abc").unwrap_err()).message();
         assert!(message.starts_with("the capacity is not valid: \"abc\" is no quantity"), "{message}");
     }

@@ -93,6 +93,12 @@ fn take_group(kind: GroupKind, groups: &mut BTreeMap<String, GroupState>, update
         let before = group.members.insert(key, rest.clone());
         assert_ne!(before, Some(rest), "told twice: {update:?}");
     }
+    for member in &update.readdressed {
+        let (key, rest) = key_and_rest(kind, member);
+        let before = group.members.insert(key.clone(), rest.clone());
+        let before = before.unwrap_or_else(|| panic!("{key} was no member: {update:?}"));
+        assert!(kind == GroupKind::AppliedTo && before != rest, "nothing to tell: {update:?}");
+    }
     move_span(&mut group.span, &update.span_added, &update.span_removed);
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use model::policy::{
     Kind, Labels, Object, ObjectId,
     antrea::NamespacedName,
-    output::{Identifier, Member, MemberKind, NetworkPolicy, PolicySource, Problem, Rule},
+    output::{Addresses, Identifier, Member, MemberKind, NetworkPolicy, PolicySource, Problem, Rule},
 };
 use policy::{GroupRef, Scope, Selection, antrea_policy, kubernetes_policy, name_uuid, resolve};
 
@@ -167,6 +167,7 @@ fn make_group(
             member.kind = MemberKind::Service;
             member.namespace = service.namespace.as_str().into();
             member.name = service.name.as_str().into();
+            member.addresses = Addresses::None;
         }
         if kind == GroupKind::AppliedTo {
             made.span.extend(member.node.as_ref().map(|node| node.to_string()));

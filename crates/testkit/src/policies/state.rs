@@ -42,7 +42,8 @@ pub fn key_and_rest(kind: GroupKind, member: &Member) -> (String, String) {
         }
         GroupKind::Address => format!("{member} at {:?}", member.addresses.as_slice()),
     };
-    (key, format!("{:?}", member.ports))
+    // Of an AddressGroup the addresses are in the key.
+    (key, format!("{:?} {:?}", member.ports, member.addresses.as_slice()))
 }
 
 impl State {

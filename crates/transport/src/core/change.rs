@@ -35,6 +35,11 @@ pub enum Change {
     Remove {
         key: Key,
     },
+    /// Says of an object that is not there that it was: nodes that start from nothing, and cannot be told to drop what
+    /// they are not sent, are told of its removal.
+    Gone {
+        key: Key,
+    },
 }
 
 /// What becomes of the nodes that need an object.
@@ -173,6 +178,12 @@ impl Step<'_> {
                     self.remove(slot);
                 }
             }
+            Change::Gone { key } => {
+                let slot = self.core.slot_for(&key);
+                if self.core.object(slot).content.is_none() {
+                    self.miss(slot);
+                }
+            }
         }
     }
 
@@ -307,6 +318,19 @@ impl Step<'_> {
         view.drop_held(hash);
         self.core.losses.push_back((next, slot, node));
         self.touch(node);
+    }
+
+    /// Everyone lost it before this core began.
+    fn miss(&mut self, slot: Slot) {
+        let (next, everyone) = (self.core.next(), NodeIndex::EVERYONE);
+        let object = self.core.object_mut(slot);
+        if object.presence.contains_key(&everyone) {
+            return;
+        }
+        object.presence.insert(everyone, Presence::Lost { at: next });
+        self.changed = true;
+        self.core.views[everyone.0 as usize].mark(slot, next);
+        self.core.losses.push_back((next, slot, everyone));
     }
 
     fn touch(&mut self, node: NodeIndex) {

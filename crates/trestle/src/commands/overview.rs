@@ -181,12 +181,8 @@ impl Overview {
         found.extend(self.status.problems.iter().map(|problem| {
             trouble(format!("the controller is not ready: {problem}"), "trestle store --help".to_owned())
         }));
-        found.extend(
-            self.status
-                .attention
-                .iter()
-                .map(|what| trouble(what.clone(), "trestle check; trestle apply or delete".to_owned())),
-        );
+        found
+            .extend(self.status.attention.iter().map(|what| trouble(what.clone(), look_at(what).to_owned())));
         found.extend(
             self.status
                 .storage_trouble
@@ -275,6 +271,15 @@ fn was_never_here(node: &NodeStatus) -> bool {
 }
 
 /// Clouds enforce what is theirs in permit lists.
+/// The command that shows more of what the controller wants looked at.
+fn look_at(what: &str) -> &'static str {
+    match what.split([' ', '/']).next() {
+        Some("cloud") => "trestle cloud list",
+        Some("resource") => "trestle rule list; trestle check",
+        _ => "trestle check; trestle apply or delete",
+    }
+}
+
 fn is_cloud(place: &str) -> bool {
     place == "cloud" || place.starts_with("cloud/")
 }

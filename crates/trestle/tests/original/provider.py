@@ -196,7 +196,7 @@ def main():
     assert {reply.storageConsumerUUID for reply in replies} == {consumer}, "one ticket is one consumer"
 
     # The later release's plain text is answered in kind.
-    again = plain.OnboardConsumer(later.OnBoardConsumerRequest(token=token, capacity="64Mi"))
+    again = plain.OnBoardConsumer(later.OnBoardConsumerRequest(token=token, capacity="64Mi"))
     assert again.grantedCapacity == "64Mi", again
     assert plain.UpdateCapacity(later.UpdateCapacityRequest(storageConsumerUUID=consumer, capacity="1.5Gi")).grantedCapacity == "1536Mi"
     config(client, seed, consumer)
@@ -225,8 +225,8 @@ def main():
     until_gone(client, seed, reply.storageConsumerUUID)
     refused(client.OnBoardConsumer, seed.OnBoardConsumerRequest(token=foreign, capacity=quantity("10Mi")), invalid)
     limits_and_end(client, seed, quantity, out, consumer)
-    # Calls that only later releases have.
-    for method in ["AcknowledgeOnboarding", "ReportStatus", "Nonsense"]:
+    # Calls of releases that are not served, and none of any.
+    for method in ["PeerStorageCluster", "Notify", "Nonsense"]:
         call = channel.unary_unary(f"/provider.OCSProvider/{method}", lambda bytes: bytes, lambda bytes: bytes)
         refused(call, b"", grpc.StatusCode.UNIMPLEMENTED)
     print("all calls answered as documented")

@@ -40,7 +40,7 @@ fn by_table(table: &Table, packet: &Packet, met: Met) -> Decision {
     let mut flow = Flow::new(packet.l4.protocol, source, destination);
     let (hook, enters, leaves) = match met {
         // Whichever end is within: that is seen in the packet, so that both are met.
-        Met::Forward(Passage::Inner) if packet.l4.second % 2 == 0 => (Hook::Forward, "in1", "y"),
+        Met::Forward(Passage::Inner) if packet.l4.second.is_multiple_of(2) => (Hook::Forward, "in1", "y"),
         Met::Forward(Passage::Inner) => (Hook::Forward, "x", "in1"),
         Met::Forward(_) => (Hook::Forward, "x", "y"),
         Met::Hidden => (Hook::Postrouting, "", "y"),

@@ -34,7 +34,8 @@ async fn story(meddling: Meddling) {
     if *bad.meddling.lock() != Meddling::Twice {
         bad.set(Meddling::Nothing);
     }
-    assert_eq!(house.orchestrator.wait(&id).await.unwrap().state, JobState::Done);
+    let done = house.orchestrator.wait(&id).await.unwrap();
+    assert_eq!((done.state, done.steps_left), (JobState::Done, 0));
     house.join("ns.azure.a", "ns.gcp.b").await;
     assert!(passes(&house, &bad, "ns.azure.a", "ns.gcp.b") && passes(&house, &bad, "ns.gcp.b", "ns.azure.a"));
     // What comes late has come by now.

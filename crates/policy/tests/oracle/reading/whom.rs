@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use model::policy::{
     Kind, LabelSelector, Labels, Operator,
     antrea::{GroupSpec, NamespacedName},
-    output::{Identifier, Member, MemberKind},
+    output::{Addresses, Identifier, Member, MemberKind},
 };
 use policy::{World, name_uuid};
 
@@ -191,6 +191,7 @@ pub(crate) fn group(
             member.kind = MemberKind::Service;
             (member.namespace, member.name) =
                 (service.namespace.as_str().into(), service.name.as_str().into());
+            member.addresses = Addresses::None;
         }
         if kind == GroupKind::AppliedTo {
             made.span.extend(member.node.iter().map(ToString::to_string));

@@ -7,13 +7,15 @@ use bytes::Bytes;
 use drivers::span::is_cloud;
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
+use model::policy::output::{Member, MemberKind};
+use policy::Engine;
 use prost::Message as _;
 use tokio::{sync::oneshot, time::timeout};
 use tonic::{Code, body::Body};
 use tracing::debug;
 use wire::trestle::v1::{FromNode, NodeReport, from_node};
 
-use super::{Feed, Hello, Protocol, invalid};
+use super::{Feed, Protocol, invalid};
 use crate::{
     access::{Caller, Peer, Proof},
     audit::{Phase, Record},
@@ -24,6 +26,8 @@ use crate::{
 const MAX_MESSAGE: usize = 1 << 20;
 /// Time to say who is there.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether the sources are in sync, of which a dataplane is told nothing.
+const SYNC_PAUSE: Duration = Duration::from_millis(50);
 /// A node that reports without pause is read no faster than this.
 const REPORT_PAUSE: Duration = Duration::from_millis(20);
 /// Longest id Azure NPM's clients may announce; node certificates hold less.
@@ -45,8 +49,12 @@ impl Inbound {
     }
 
     /// Opens the session and reads reports until the node has no more to say.
-    pub async fn serve<P: Protocol>(mut self, answer: oneshot::Sender<Result<Arc<Session>, End>>) {
-        let session = match self.open::<P>().await {
+    pub async fn serve<P: Protocol>(mut self, mut answer: oneshot::Sender<Result<Arc<Session>, End>>) {
+        let opened = tokio::select! {
+            opened = self.open::<P>() => opened,
+            () = answer.closed() => return,
+        };
+        let session = match opened {
             Ok(session) => session,
             Err(end) => {
                 debug!(peer = %self.peer.addr, reason = end.message, "a node stream is refused");
@@ -74,8 +82,12 @@ impl Inbound {
         let late =
             |_| End { code: Code::DeadlineExceeded as u8, message: "the node did not say hello".to_owned() };
         let message = timeout(PATIENCE, self.next()).await.map_err(late)??;
-        let hello = P::hello(message.ok_or_else(|| invalid("the node said nothing".to_owned()))?)?;
-        self.check_name(&hello)?;
+        let mut hello = P::hello(message.ok_or_else(|| invalid("the node said nothing".to_owned()))?)?;
+        check_text(&hello.node)?;
+        if P::IS_DATAPLANE {
+            hello.node = self.node_of(hello.node).await?;
+        }
+        self.check_name(&hello.node)?;
         let opening = Opening {
             name: hello.node.into(),
             dialect: P::DIALECT,
@@ -93,21 +105,43 @@ impl Inbound {
 
     /// A node is who its certificate says. A caller that proved nothing was let in by the configuration, on
     /// loopback, and may say what it likes.
-    fn check_name(&self, hello: &Hello) -> Result<(), End> {
-        let name = &hello.node;
-        if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
-            return Err(invalid("the node's id is empty, too long, or not text".to_owned()));
-        }
-        let subject = &self.caller.subject.name;
-        // A host that joined is itself and nothing else: its name is its own choice, and may have dots.
-        let is_joined = self.feed.joined.get(subject).is_some();
-        let is_it = if is_joined { subject.as_str() == name } else { is_name_of(subject.as_str(), name) };
-        if self.caller.proof == Proof::Anonymous || is_it {
+    fn check_name(&self, name: &str) -> Result<(), End> {
+        if self.may_be(name) {
             return Ok(());
         }
         let message = format!("{} may not connect as node {name}", self.caller.subject);
         self.record(name, Code::PermissionDenied);
         Err(End { code: Code::PermissionDenied as u8, message })
+    }
+
+    fn may_be(&self, name: &str) -> bool {
+        let subject = &self.caller.subject.name;
+        // A host that joined is itself and nothing else: its name is its own choice, and may have dots.
+        let is_joined = self.feed.joined.get(subject).is_some();
+        let is_it = if is_joined { subject.as_str() == name } else { is_name_of(subject.as_str(), name) };
+        self.caller.proof == Proof::Anonymous || is_it
+    }
+
+    /// The node of a dataplane, which announces itself by the node's name or by its Pod's. Nodes are those of which anything is
+    /// known when the sources are in sync.
+    async fn node_of(&mut self, id: String) -> Result<String, End> {
+        while !self.feed.hub.is_synced() {
+            tokio::time::sleep(SYNC_PAUSE).await;
+        }
+        if self.feed.hub.knows(&id) {
+            return Ok(id);
+        }
+        match self.feed.policy.ask(|engine| node_of_pod(engine, &id)) {
+            Some(node) => Ok(node),
+            // Who is somebody else is told so, and not who there is.
+            None if !self.may_be(&id) => Ok(id),
+            None => {
+                let message = format!(
+                    "there is no node {id} and no Pod of this name on one; announce the name of the node as Kubernetes has it, and apply its Node or a Pod on it"
+                );
+                Err(End { code: Code::NotFound as u8, message })
+            }
+        }
     }
 
     async fn read_reports(&mut self, session: &Session) -> Result<(), End> {
@@ -159,6 +193,27 @@ impl Inbound {
             result: code_name(code).to_owned(),
             ..record
         });
+    }
+}
+
+fn check_text(name: &str) -> Result<(), End> {
+    match name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+        true => Err(invalid("the node's id is empty, too long, or not text".to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// Where a Pod is, by `namespace/name` or by its name alone if no other has it.
+fn node_of_pod(engine: &Engine, id: &str) -> Option<String> {
+    let node = |member: &Arc<Member>| member.node.as_ref().map(ToString::to_string);
+    if let Some((namespace, name)) = id.split_once('/') {
+        return engine.member(MemberKind::Pod, namespace, name).and_then(node);
+    }
+    let mut named =
+        engine.all_members().filter(|member| member.kind == MemberKind::Pod && *member.name == *id);
+    match (named.next(), named.next()) {
+        (Some(only), None) => node(only),
+        _ => None,
     }
 }
 

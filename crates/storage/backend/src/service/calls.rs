@@ -1,13 +1,13 @@
 //! The OCS design's four calls: read, decide, write, retry when somebody else wrote first.
 
 use storage_provider::{
-    Capacity, CapacityForm, Consumer, ConsumerId, Floor, Offboard, Onboard, OnboardRequest, OnboardView,
-    Refusal, Resize, Sources, TicketText, connection_json, decide_config, decide_keep, decide_name,
-    decide_offboard, decide_onboard, decide_resize, settle_resize,
+    Capacity, CapacityForm, Consumer, ConsumerId, Floor, Holdings, Offboard, Onboard, OnboardRequest,
+    OnboardView, Refusal, Resize, Sources, TicketText, connection_json, decide_config, decide_keep,
+    decide_name, decide_offboard, decide_onboard, decide_resize, settle_resize,
 };
 use uuid::Builder;
 
-use super::{Caller, Onboarded, Provider, Resized, TRIES, provider_fault};
+use super::{Caller, Details, Onboarded, Provider, Resized, TRIES, provider_fault};
 use crate::{
     backend::{Backend, BackendError},
     records::{Change, CommitError, Records, Stored, Version},
@@ -17,6 +17,16 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[error("the records changed under every one of {TRIES} tries; the provider is overloaded, try again")]
 pub(super) struct Overtaken;
+
+/// Who asks for another capacity.
+#[derive(Clone, Copy)]
+enum Asker {
+    /// Bound by the provider's terms where its ticket says nothing.
+    Itself,
+    Administrator {
+        force: bool,
+    },
+}
 
 impl<R: Records, B: Backend> Provider<R, B> {
     /// OnBoardConsumer: the ticket, the capacity field as it came over the wire, and where the consumer says it comes
@@ -29,26 +39,33 @@ impl<R: Records, B: Backend> Provider<R, B> {
         caller: Caller<'_>,
     ) -> Result<Onboarded, Refusal> {
         let ticket = TicketText::parse(token)?;
+        let capacity = Capacity::decode(capacity)?;
         let request = OnboardRequest {
             ticket: &ticket,
-            capacity: Capacity::decode(capacity)?,
+            capacity: Some(capacity),
+            says: None,
             sources: Sources::parse(sources)?,
             client: caller.client,
         };
         let consumer = self.onboarded(&request).await?;
-        let granted = if consumer.requested == request.capacity.quantity() {
-            request.capacity.answer(consumer.granted)
+        self.answer(&consumer, &capacity)
+    }
+
+    /// What was granted, in the form and the words of the request.
+    pub(super) fn answer(&self, consumer: &Consumer, capacity: &Capacity) -> Result<Onboarded, Refusal> {
+        let granted = if consumer.requested == capacity.quantity() {
+            capacity.answer(consumer.granted)
         } else {
-            storage_provider::Quantity::from_bytes(consumer.granted, request.capacity.quantity().format())
+            storage_provider::Quantity::from_bytes(consumer.granted, capacity.quantity().format())
         };
         Ok(Onboarded {
-            id: self.sealed(&consumer)?,
-            granted: request.capacity.form().encode(granted),
+            id: self.sealed(consumer)?,
+            granted: capacity.form().encode(granted),
             consumer: consumer.id,
         })
     }
 
-    async fn onboarded(&self, request: &OnboardRequest<'_>) -> Result<Consumer, Refusal> {
+    pub(super) async fn onboarded(&self, request: &OnboardRequest<'_>) -> Result<Consumer, Refusal> {
         let hash = request.ticket.hash();
         let total = self.backend.capacity().await.map_err(provider_fault)?;
         let _books = self.books.lock().await;
@@ -66,8 +83,8 @@ impl<R: Records, B: Backend> Provider<R, B> {
                 let view = OnboardView {
                     ticket: ticket.as_ref().map(|ticket| &ticket.value),
                     consumer: consumer.as_ref().map(|consumer| &consumer.value),
-                    ledger: ledger.value,
-                    total,
+                    holdings: Holdings { total, ledger: ledger.value },
+                    terms: self.terms,
                     keys: &keys,
                     now: self.now(),
                 };
@@ -97,12 +114,15 @@ impl<R: Records, B: Backend> Provider<R, B> {
         Err(provider_fault(Overtaken))
     }
 
-    /// GetStorageConfig: the JSON of connection details.
-    pub async fn storage_config(&self, id: &str, caller: Caller<'_>) -> Result<Vec<u8>, Refusal> {
+    /// GetStorageConfig: connection details, as the client reads them.
+    pub async fn storage_config(&self, id: &str, caller: Caller<'_>) -> Result<Details, Refusal> {
         let consumer = self.find(id).await?;
         decide_config(Some(&consumer.value), caller.client)?;
         let items = self.backend.connection_details(consumer.value.id).await.map_err(provider_fault)?;
-        Ok(connection_json(&items))
+        Ok(match consumer.value.client {
+            Some(_) => Details::Items(items),
+            None => Details::Document(connection_json(&items)),
+        })
     }
 
     /// UpdateCapacity: the capacity field as it came, and the answer's in the same form.
@@ -114,7 +134,7 @@ impl<R: Records, B: Backend> Provider<R, B> {
     ) -> Result<Vec<u8>, Refusal> {
         let consumer = self.find(id).await?.value.id;
         let capacity = Capacity::decode(capacity)?;
-        let resized = self.resized(consumer, &capacity, caller, false).await?;
+        let resized = self.resized(consumer, &capacity, caller, Asker::Itself).await?;
         Ok(capacity.form().encode(resized.granted))
     }
 
@@ -128,7 +148,8 @@ impl<R: Records, B: Backend> Provider<R, B> {
         let capacity = Capacity::parse(capacity, CapacityForm::Text)?;
         let bound =
             self.records.consumer(consumer).await.map_err(provider_fault)?.and_then(|c| c.value.bound_to);
-        self.resized(consumer, &capacity, Caller { client: bound.as_deref() }, force).await
+        self.resized(consumer, &capacity, Caller { client: bound.as_deref() }, Asker::Administrator { force })
+            .await
     }
 
     async fn resized(
@@ -136,7 +157,7 @@ impl<R: Records, B: Backend> Provider<R, B> {
         id: ConsumerId,
         capacity: &Capacity,
         caller: Caller<'_>,
-        force: bool,
+        asker: Asker,
     ) -> Result<Resized, Refusal> {
         let total = self.backend.capacity().await.map_err(provider_fault)?;
         let _worker = self.work_on(id).await;
@@ -152,8 +173,13 @@ impl<R: Records, B: Backend> Provider<R, B> {
                 Some(_) | None => Floor::default(),
             };
             let consumer = stored.as_ref().map(|stored| &stored.value);
-            let decision =
-                decide_resize(consumer, caller.client, capacity, total, ledger.value, floor, force)?;
+            let ticket = consumer.and_then(|consumer| consumer.ticket_limit);
+            let (limit, force) = match asker {
+                Asker::Itself => (self.terms.limit(ticket, total), false),
+                Asker::Administrator { force } => (ticket, force),
+            };
+            let holdings = Holdings { total, ledger: ledger.value };
+            let decision = decide_resize(consumer, caller.client, capacity, limit, holdings, floor, force)?;
             let stored = stored.ok_or(Refusal::UnknownConsumer)?;
             let to = match decision {
                 Resize::Unchanged { bytes } => return Ok(resized(capacity, bytes)),
@@ -242,7 +268,6 @@ impl<R: Records, B: Backend> Provider<R, B> {
         Err(provider_fault(Overtaken))
     }
 
-    /// The consumer a sealed id names. An id that opens but names nobody is as unknown as one that does not open.
     /// Whether a ticket is one that could be onboarded with, as far as it says itself.
     pub fn is_good(&self, token: &str) -> bool {
         let Ok(ticket) = TicketText::parse(token) else { return false };
@@ -255,7 +280,8 @@ impl<R: Records, B: Backend> Provider<R, B> {
         Ok(self.find(id).await?.value.id)
     }
 
-    async fn find(&self, id: &str) -> Result<Stored<Consumer>, Refusal> {
+    /// The consumer a sealed id names. An id that opens but names nobody is as unknown as one that does not open.
+    pub(super) async fn find(&self, id: &str) -> Result<Stored<Consumer>, Refusal> {
         let id = self.sealer.open(id)?;
         self.records.consumer(id).await.map_err(provider_fault)?.ok_or(Refusal::UnknownConsumer)
     }

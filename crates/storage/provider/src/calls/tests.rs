@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::{CapacityForm, Code, GrantError, MintRequest, SigningKey, consumer::tests::example};
+use crate::{CapacityForm, Code, GrantError, MintRequest, SigningKey, TicketLimit, consumer::tests::example};
 
 const NOW: u64 = 1_000;
 const SEAL: SealKeyId = SealKeyId(1);
@@ -34,11 +34,24 @@ impl Provider {
         consumer: Option<&'a Consumer>,
         granted: u64,
     ) -> OnboardView<'a> {
-        OnboardView { ticket, consumer, ledger: Ledger { granted }, total: 100, keys: &self.keys, now: NOW }
+        OnboardView {
+            ticket,
+            consumer,
+            holdings: Holdings { total: 100, ledger: Ledger { granted } },
+            terms: Terms::unbounded(),
+            keys: &self.keys,
+            now: NOW,
+        }
     }
 
     fn ask(&self, text: &str, client: Option<&'static str>) -> OnboardRequest<'_> {
-        OnboardRequest { ticket: &self.ticket, capacity: capacity(text), sources: Sources::default(), client }
+        OnboardRequest {
+            ticket: &self.ticket,
+            capacity: Some(capacity(text)),
+            says: None,
+            sources: Sources::default(),
+            client,
+        }
     }
 }
 
@@ -150,8 +163,8 @@ fn a_bound_consumer_answers_to_its_own_certificate_only() {
                 Some(&consumer),
                 client,
                 &capacity("50"),
-                100,
-                Ledger { granted: 40 },
+                None,
+                holdings(100, 40),
                 in_use(0),
                 false
             )
@@ -176,7 +189,7 @@ fn config_answers_by_phase() {
 fn capacity_grows_to_what_is_left_and_shrinks_to_what_is_used() {
     let ledger = Ledger { granted: 60 };
     let resize = |text: &str, used| {
-        decide_resize(Some(&ready(40)), None, &capacity(text), 100, ledger, in_use(used), false)
+        decide_resize(Some(&ready(40)), None, &capacity(text), None, holdings(100, 60), in_use(used), false)
     };
     assert_eq!(resize("50", 0), Ok(Resize::Grow { to: 50 }));
     assert_eq!(resize("1000", 0), Ok(Resize::Grow { to: 80 }));
@@ -185,11 +198,15 @@ fn capacity_grows_to_what_is_left_and_shrinks_to_what_is_used() {
     assert_eq!(resize("29", 30), Err(Refusal::BelowUse { requested: 29, used: 30 }));
     // The pool shrank below its promises: a wish for more changes nothing.
     assert_eq!(
-        decide_resize(Some(&ready(40)), None, &capacity("50"), 50, ledger, in_use(0), false),
+        decide_resize(Some(&ready(40)), None, &capacity("50"), None, holdings(50, 60), in_use(0), false),
         Ok(Resize::Unchanged { bytes: 40 })
     );
     let (consumer, ledger) = settle_resize(&ready(40), &capacity("50"), 50, ledger).unwrap();
     assert_eq!((consumer.granted, ledger.granted, consumer.phase), (50, 70, Phase::Ready));
+}
+
+fn holdings(total: u64, granted: u64) -> Holdings {
+    Holdings { total, ledger: Ledger { granted } }
 }
 
 fn in_use(used: u64) -> Floor {
@@ -199,9 +216,16 @@ fn in_use(used: u64) -> Floor {
 #[test]
 fn a_shrink_takes_what_was_asked_however_much_is_promised() {
     // 900 of the 1000 promised bytes are this one's; the disk has shrunk to 200.
-    let ledger = Ledger { granted: 1000 };
     let resize = |text: &str, total| {
-        decide_resize(Some(&ready(900)), None, &capacity(text), total, ledger, in_use(10), false)
+        decide_resize(
+            Some(&ready(900)),
+            None,
+            &capacity(text),
+            None,
+            holdings(total, 1000),
+            in_use(10),
+            false,
+        )
     };
     for total in [200, 0] {
         assert_eq!(resize("890", total), Ok(Resize::Shrink { to: 890 }));
@@ -215,7 +239,7 @@ fn a_shrink_takes_what_was_asked_however_much_is_promised() {
 fn a_shrink_below_a_mounted_volume_must_be_forced() {
     let floor = Floor { used: 10, volumes: 900 };
     let resize = |text: &str, force| {
-        decide_resize(Some(&ready(900)), None, &capacity(text), 1000, Ledger { granted: 900 }, floor, force)
+        decide_resize(Some(&ready(900)), None, &capacity(text), None, holdings(1000, 900), floor, force)
     };
     assert_eq!(resize("890", false), Err(Refusal::BelowVolumes { requested: 890, volumes: 900 }));
     assert_eq!(resize("890", true), Ok(Resize::Shrink { to: 890 }));
@@ -226,7 +250,7 @@ fn a_shrink_below_a_mounted_volume_must_be_forced() {
 fn capacity_changes_only_when_ready() {
     let at = |phase| {
         let consumer = Consumer { phase, ..ready(40) };
-        decide_resize(Some(&consumer), None, &capacity("50"), 100, Ledger { granted: 40 }, in_use(0), false)
+        decide_resize(Some(&consumer), None, &capacity("50"), None, holdings(100, 40), in_use(0), false)
             .map_err(|r| r.code())
     };
     assert_eq!(at(Phase::Configuring), Err(Code::Internal));
@@ -234,7 +258,7 @@ fn capacity_changes_only_when_ready() {
     assert_eq!(at(Phase::Deleting { reason: None }), Err(Code::InvalidArgument));
     assert!(at(Phase::Ready).is_ok());
     assert_eq!(
-        decide_resize(None, None, &capacity("50"), 1, Ledger::default(), in_use(0), false),
+        decide_resize(None, None, &capacity("50"), None, holdings(1, 0), in_use(0), false),
         Err(Refusal::UnknownConsumer)
     );
 }
@@ -301,4 +325,75 @@ fn addresses_are_granted_within_the_ticket_and_by_an_administrator_without_bound
     assert!(consumer.permitted().is_empty(), "who leaves comes from nowhere");
     assert!(decide_permit(Some(&consumer), sources(&["192.0.2.1"])).is_err());
     assert_eq!(decide_permit(None, Sources::default()), Err(Refusal::UnknownConsumer));
+}
+
+/// A client of a release: who it is, and what it asks for.
+fn release<'a>(provider: &'a Provider, id: &str, capacity: Option<Capacity>) -> OnboardRequest<'a> {
+    let says = Client { name: "storageconsumer-1".into(), id: id.to_owned(), ..Client::default() };
+    OnboardRequest { capacity, says: Some(says), ..provider.ask("1", None) }
+}
+
+#[test]
+fn a_client_that_names_no_capacity_is_granted_its_tickets() {
+    let granted = |limit, terms, total| {
+        let provider = Provider::new(limit);
+        let view = OnboardView { terms, holdings: holdings(total, 0), ..provider.view(None, None, 0) };
+        match decide_onboard(&release(&provider, "u", None), &view, fresh(), SEAL) {
+            Ok(Onboard::Create { consumer, .. }) => consumer.granted,
+            other => panic!("{other:?}"),
+        }
+    };
+    let terms = Terms { capacity: 40, ..Terms::default() };
+    assert_eq!(granted(Some(30), terms, 100), 30);
+    assert_eq!(granted(Some(30), terms, 20), 20);
+    assert_eq!(granted(None, terms, 1000), 40);
+    // A ticket without a limit is good for half of what there is.
+    assert_eq!(granted(None, terms, 60), 30);
+    assert_eq!(granted(None, Terms { limit: TicketLimit::Bytes(7), ..terms }, 1000), 7);
+}
+
+#[test]
+fn one_ticket_without_a_limit_never_takes_everything() {
+    let provider = Provider::new(None);
+    let view = OnboardView { terms: Terms::default(), ..provider.view(None, None, 0) };
+    let Ok(Onboard::Create { consumer, .. }) =
+        decide_onboard(&provider.ask("99", None), &view, fresh(), SEAL)
+    else {
+        panic!("a consumer is made")
+    };
+    assert_eq!(consumer.granted, 50);
+    let limit = Terms::default().limit(consumer.ticket_limit, 100);
+    let grow = |limit| {
+        decide_resize(Some(&ready(50)), None, &capacity("99"), limit, holdings(100, 50), in_use(0), false)
+    };
+    assert_eq!(grow(limit), Ok(Resize::Unchanged { bytes: 50 }));
+    // An administrator is not bound by it.
+    assert_eq!(grow(None), Ok(Resize::Grow { to: 99 }));
+}
+
+#[test]
+fn a_used_ticket_is_its_own_clients_only() {
+    let provider = Provider::new(None);
+    let Ok(Onboard::Create { consumer, ticket, .. }) =
+        decide_onboard(&release(&provider, "u", None), &provider.view(None, None, 0), fresh(), SEAL)
+    else {
+        panic!("a consumer is made")
+    };
+    assert_eq!((consumer.name.as_str(), consumer.granted), ("storageconsumer-1", 100));
+    let view = provider.view(Some(&ticket), Some(&consumer), 40);
+    let again = |id| decide_onboard(&release(&provider, id, None), &view, fresh(), SEAL);
+    assert_eq!(again("u"), Ok(Onboard::Existing(consumer.clone())));
+    assert_eq!(again("v"), Err(Refusal::OtherClient));
+
+    let says = |id: &str, version: &str| Client {
+        id: id.to_owned(),
+        operator_version: version.to_owned(),
+        ..Client::default()
+    };
+    let told = decide_report(Some(&consumer), None, &says("u", "4.19.1")).unwrap().unwrap();
+    assert_eq!(told.client.as_ref().unwrap().operator_version, "4.19.1");
+    assert_eq!(decide_report(Some(&told), None, &says("", "4.19.1")), Ok(None));
+    assert_eq!(decide_report(Some(&told), None, &says("v", "")), Err(Refusal::OtherClient));
+    let gone = accepted(decide_offboard(Some(&told), None, None));
+    assert_eq!(decide_report(Some(&gone), None, &says("u", "")), Err(Refusal::UnknownConsumer));
 }

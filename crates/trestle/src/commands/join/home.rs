@@ -1,7 +1,7 @@
 //! What a host keeps of its joining.
 //!
 //! ```text
-//!   DIR/host.key      0600, made before anything else; never leaves the host
+//!   DIR/host.key      0600, made before anything else; never leaves the host. The agent has its successor beside it (host.key.next)
 //!   DIR/host.ca.pem   whom it trusts
 //!   DIR/host.pem      its certificate, which the agent renews
 //!   DIR/agent.yaml    how the agent runs; keys that others have added stay
@@ -14,7 +14,7 @@ use std::{
 
 use agent::{
     Uplink,
-    join::{Joined, pinned::fingerprint},
+    join::{HostKey, Joined, pinned::fingerprint},
 };
 use anyhow::{Context as _, bail};
 use model::Fingerprint;
@@ -166,7 +166,8 @@ impl Home {
 
     /// Removes all of it; whether there was any.
     pub fn remove(&self) -> anyhow::Result<bool> {
-        let mut paths = vec![self.key_path(), self.certificate_path(), self.ca_path()];
+        let next = HostKey::next_path(&self.key_path());
+        let mut paths = vec![self.key_path(), next, self.certificate_path(), self.ca_path()];
         if self.config.is_some() {
             paths.push(self.config_path());
         }
