@@ -241,9 +241,13 @@ class Painter {
     shown.scene.places.nodes.forEach((node, at) => {
       const box = shown.picture.places[at];
       if (!this.seen(box)) return;
-      context.globalAlpha = this.touched("place", at) ? 1 : 0.4;
       context.beginPath();
       this.box(box, 14);
+      // What steps back does not let through what lies below it.
+      context.globalAlpha = 1;
+      context.fillStyle = palette.ground;
+      context.fill();
+      context.globalAlpha = this.touched("place", at) ? 1 : 0.4;
       context.fillStyle = node.kind === "site" ? palette.site : palette.surface;
       context.strokeStyle = node.kind === "site" ? palette["site-line"] : palette.line;
       const isCursor = this.state.cursor?.place === at && this.state.cursor.group === undefined;

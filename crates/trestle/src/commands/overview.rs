@@ -270,7 +270,6 @@ fn was_never_here(node: &NodeStatus) -> bool {
     !node.connected && node.connected_at.is_none() && node.disconnected_at.is_none()
 }
 
-/// Clouds enforce what is theirs in permit lists.
 /// The command that shows more of what the controller wants looked at.
 fn look_at(what: &str) -> &'static str {
     match what.split([' ', '/']).next() {
@@ -280,6 +279,7 @@ fn look_at(what: &str) -> &'static str {
     }
 }
 
+/// Clouds enforce what is theirs in permit lists.
 fn is_cloud(place: &str) -> bool {
     place == "cloud" || place.starts_with("cloud/")
 }
