@@ -57,6 +57,7 @@ const ANSWERS: &[Shape] = &[
             ("expires_at", written!("time_or_none", "Option<String>")),
             ("kind", written!("token_kind", "String")),
             ("join", UNLESS_NONE),
+            ("made_with", UNLESS_EMPTY),
         ],
     ),
     ("trestle.v1.JoinGrant", "JoinGrant", &[]),
@@ -64,7 +65,7 @@ const ANSWERS: &[Shape] = &[
     (
         "trestle.v1.CertificateInfo",
         "Certificate",
-        &[("role", ROLE), ("not_before", TIME), ("not_after", TIME)],
+        &[("role", ROLE), ("not_before", TIME), ("not_after", TIME), ("made_with", UNLESS_EMPTY)],
     ),
     ("trestle.v1.HostInfo", "Host", &[("joined_at", TIME), ("certificate_until", TIME)]),
     ("trestle.v1.RemoveHostResponse", "RemovedHost", &[("notice", UNLESS_EMPTY)]),

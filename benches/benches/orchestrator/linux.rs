@@ -111,14 +111,22 @@ pub async fn check() {
     };
     let entries: Vec<PermitEntry> = (0..10_000).map(entry).collect();
     cloud.put_list(&at, &resource.uri, &[], &entries).await.unwrap();
-    let mut times = Vec::new();
-    for _ in 0..5 {
-        let start = Instant::now();
-        assert_eq!(cloud.permit_list(&at, &resource.uri).await.unwrap().len(), entries.len());
-        times.push(start.elapsed().as_secs_f64());
+    let (mut first, mut again) = (Vec::new(), Vec::new());
+    for round in 0..5 {
+        // Somebody commits something, so that what was read before counts for nothing.
+        let namespace = "$(basename /run/netns/trn.*.three.ns.west)";
+        let commit = format!("ip netns exec {namespace} nft add table ip bench{round}");
+        assert!(Command::new("sh").args(["-c", &commit]).status().unwrap().success(), "{commit}");
+        for times in [&mut first, &mut again] {
+            let start = Instant::now();
+            assert_eq!(cloud.permit_list(&at, &resource.uri).await.unwrap().len(), entries.len());
+            times.push(start.elapsed().as_secs_f64());
+        }
     }
-    times.sort_by(f64::total_cmp);
-    report("orchestrator.check", "seconds", times[2], "s");
+    for (name, times) in [("seconds", &mut first), ("again_seconds", &mut again)] {
+        times.sort_by(f64::total_cmp);
+        report("orchestrator.check", name, times[2], "s");
+    }
     cloud.delete_resource(&at, &vm).await.unwrap();
     cloud.delete_network(&at, &west).await.unwrap();
 }

@@ -7,6 +7,7 @@
 mod caller;
 pub mod changes;
 mod credentials;
+mod descent;
 pub mod gate;
 mod issue;
 pub mod join;
@@ -18,3 +19,4 @@ pub mod tenure;
 
 pub use caller::{Caller, Credential, Peer, PeerCertificate, Proof, identity};
 pub use credentials::{CertificateRecord, Credentials, CredentialsError, NewToken, TokenRecord};
+pub use descent::Made;

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::places::block;
+use crate::{call::Place, places::block};
 
 /// Time to shake hands and say who one is before others may have the room. Long enough for a crowd of nodes behind one address,
 /// on a machine that is busy with all their handshakes: whoever is cut in the middle of one comes again, and costs another.
@@ -100,6 +100,7 @@ impl Crowd {
             cut,
             spoke: AtomicBool::new(false),
             is_known: AtomicBool::new(false),
+            place: OnceLock::new(),
             owner: OnceLock::new(),
             questions: AtomicUsize::new(0),
             calls: Mutex::new((CALLS, now)),
@@ -172,6 +173,8 @@ pub struct Guest {
     cut: CancellationToken,
     spoke: AtomicBool,
     is_known: AtomicBool,
+    /// Its place among the connections of who is known on it.
+    place: OnceLock<Place>,
     /// Whose it is, if a call has proven that by what it carried.
     owner: OnceLock<Subject>,
     /// Questions for health that are not answered yet.
@@ -206,6 +209,19 @@ impl Guest {
         let in_time = self.is_known.load(Relaxed) || strangers.remove(self.address, self.number).is_some();
         self.is_known.store(in_time, Relaxed);
         in_time
+    }
+
+    /// Whether there is room among the connections of who has just proven who it is. If not, it stays a stranger's.
+    pub fn has_place(&self, place: impl FnOnce() -> Option<Place>) -> bool {
+        if self.place.get().is_some() {
+            return true;
+        }
+        let place = place();
+        // Two calls at once: the other one may have set it, and then this place is given back.
+        place.is_some_and(|place| {
+            let _ = self.place.set(place);
+            true
+        })
     }
 
     /// A call on it has proven by what it carried, not by a credential, whose it is. The next ones are this caller's too, as far

@@ -208,7 +208,7 @@ impl Front {
             refusal: Arc::new(move |operation, anyone| serving.refusal(operation, anyone)),
             anonymous: self.config.anonymous_role,
             secure: !self.config.plaintext_loopback,
-            places: Places::new(limits.max_in_flight, limits.max_strangers_in_flight),
+            places: Places::new(limits.max_in_flight, limits.max_strangers_in_flight, limits.max_connections),
             tenures: Tenures::default(),
             max_body: limits.max_message_bytes,
             life: self.life.clone(),

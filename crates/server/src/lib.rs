@@ -21,6 +21,8 @@ mod crowd;
 mod explain;
 pub mod failure;
 mod front;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod grpc;
 mod host_reports;
 mod hosts;

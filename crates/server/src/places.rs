@@ -1,7 +1,8 @@
-//! Places among the calls in flight: taken once it is known who calls, and given back when the call has ended.
+//! Places among the calls in flight: taken once it is known who calls, and given back when the call has ended. And places among the
+//! connections of those who are known, given back when they are closed.
 //!
 //! ```text
-//!   who is known     max_in_flight, of which one caller has at most three quarters
+//!   who is known     max_in_flight, max_connections, of which one caller has at most three quarters
 //!   strangers        max_strangers_in_flight, of which one address has at most a quarter
 //!   health           needs none
 //! ```
@@ -25,14 +26,21 @@ use crate::{call::Place, failure::Failure};
 pub struct Places {
     known: Arc<Shares<Subject>>,
     strangers: Arc<Shares<IpAddr>>,
+    connections: Arc<Shares<Subject>>,
 }
 
 impl Places {
-    pub fn new(known: usize, strangers: usize) -> Self {
+    pub fn new(known: usize, strangers: usize, connections: usize) -> Self {
         Self {
             known: Shares::new(known, known - known / 4),
             strangers: Shares::new(strangers, strangers.div_ceil(4)),
+            connections: Shares::new(connections, connections - connections / 4),
         }
+    }
+
+    /// A place for a connection on which somebody has just become known; none if this caller has too many.
+    pub fn connection(&self, subject: &Subject) -> Option<Place> {
+        Shares::take(&self.connections, subject.clone()).map(Place::new)
     }
 
     /// A place for somebody who is known.
@@ -124,7 +132,7 @@ mod tests {
 
     #[test]
     fn nobody_takes_all_places_and_strangers_take_none_of_the_others() {
-        let places = Places::new(8, 8);
+        let places = Places::new(8, 8, 8);
         let address = |last| IpAddr::from([192, 0, 2, last]);
         let strangers: Vec<_> = (0..9).filter_map(|n| places.stranger(address(n / 3)).ok()).collect();
         assert_eq!(strangers.len(), 6, "two for each address");
@@ -136,6 +144,8 @@ mod tests {
         drop(held);
         assert!(places.known(&subject("c")).is_ok());
         assert!(places.known.taken.lock().each.len() <= 2, "who holds nothing is forgotten");
+        let connections: Vec<_> = (0..9).filter_map(|_| places.connection(&subject("a"))).collect();
+        assert!(connections.len() == 6 && places.connection(&subject("b")).is_some());
     }
 
     #[test]

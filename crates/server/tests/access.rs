@@ -83,9 +83,9 @@ async fn wrong_revoked_and_expired_tokens_are_refused() {
     }
     let id = good.split('-').nth(1).unwrap().to_owned();
     let mut access = AccessClient::new(fixture.admin().await);
-    access.revoke_token(RevokeTokenRequest { id: id.clone() }).await.unwrap();
+    access.revoke_token(RevokeTokenRequest { id: id.clone(), with_made: false }).await.unwrap();
     assert_eq!(fixture.rest_as(Some(&good), "GET", "/tags", "").await.0, StatusCode::UNAUTHORIZED);
-    let again = access.revoke_token(RevokeTokenRequest { id }).await.unwrap_err();
+    let again = access.revoke_token(RevokeTokenRequest { id, with_made: false }).await.unwrap_err();
     assert_eq!(again.code(), Code::NotFound);
 
     let request =

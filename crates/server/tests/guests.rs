@@ -18,11 +18,13 @@ use tokio::{
     net::TcpStream,
     time::timeout,
 };
+use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use wire::{
     k8s::io::apimachinery::pkg::api::resource::Quantity,
     provider::{OnBoardConsumerRequest, StorageConfigRequest, ocs_provider_client::OcsProviderClient},
-    tagservicepb::ListTagsRequest,
+    tagservicepb::{ListTagsRequest, tag_service_client::TagServiceClient},
+    trestle::v1::Role,
 };
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -268,4 +270,28 @@ async fn strangers_do_not_keep_out_a_consumer_that_has_proven_itself() {
     for consumer in [&mut onboarded, &mut asking] {
         consumer.get_storage_config(question()).await.unwrap();
     }
+}
+
+/// Whoever is known has many connections, and leaves room for those of others.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_caller_has_all_connections() {
+    let fixture = Fixture::start_with(|config| config.limits.max_connections = 8).await;
+    let other = fixture.token_of(Role::Viewer).await;
+    let asks = async |token: &str| {
+        let mut tags = TagServiceClient::new(fixture.with_token(token).await);
+        tags.list_tags(ListTagsRequest::default()).await.map(|_| tags)
+    };
+    let mut held = Vec::new();
+    let refused = loop {
+        match asks(&fixture.token).await {
+            Ok(connection) => held.push(connection),
+            Err(refused) => break refused,
+        }
+        assert!(held.len() < 7, "one caller has all but one connection");
+    };
+    assert!(refused.code() == Code::ResourceExhausted && held.len() >= 4, "{}: {refused}", held.len());
+    asks(&other).await.expect("there is room for others");
+    drop(held);
+    let free = async { while asks(&fixture.token).await.is_err() {} };
+    timeout(Duration::from_secs(20), free).await.expect("connections that are closed give their places back");
 }

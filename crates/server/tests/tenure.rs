@@ -17,10 +17,11 @@ use wire::{
     localv1::{WatchReq, sets_client::SetsClient},
     tagservicepb::{ListTagsRequest, tag_service_client::TagServiceClient},
     trestle::v1::{
-        CreateLoginRequest, CreateTokenRequest, FromNode, IssueCertificateRequest, IssueCertificateResponse,
-        ListObjectsRequest, NodeHello, RevokeCertificateRequest, RevokeTokenRequest, Role,
-        WatchSubscriberRequest, access_client::AccessClient, from_node, node_feed_client::NodeFeedClient,
-        objects_client::ObjectsClient, tag_events_client::TagEventsClient,
+        CreateJoinTokenRequest, CreateLoginRequest, CreateTokenRequest, FromNode, IssueCertificateRequest,
+        IssueCertificateResponse, ListObjectsRequest, ListTokensRequest, NodeHello, RevokeCertificateRequest,
+        RevokeTokenRequest, Role, WatchSubscriberRequest, WhoAmIRequest, access_client::AccessClient,
+        from_node, node_feed_client::NodeFeedClient, objects_client::ObjectsClient,
+        tag_events_client::TagEventsClient,
     },
 };
 
@@ -34,7 +35,10 @@ async fn token(fixture: &Fixture, role: Role, seconds: Option<u64>) -> String {
 
 async fn revoke(fixture: &Fixture, token: &str) {
     let id = token.split('-').nth(1).unwrap().to_owned();
-    AccessClient::new(fixture.admin().await).revoke_token(RevokeTokenRequest { id }).await.unwrap();
+    AccessClient::new(fixture.admin().await)
+        .revoke_token(RevokeTokenRequest { id, with_made: false })
+        .await
+        .unwrap();
 }
 
 async fn certificate(fixture: &Fixture, role: Role, seconds: u64) -> IssueCertificateResponse {
@@ -131,6 +135,111 @@ async fn who_has_an_end_makes_nobody_who_has_none() {
     let request = CreateTokenRequest { name: "x".into(), role: Role::Admin as i32, ttl_seconds: None };
     let made = over_grpc(&fixture, &cookie).await.create_token(request).await.unwrap().into_inner();
     assert_eq!(made.info.unwrap().expires_at, None);
+}
+
+/// What a credential was used to make goes on after it, and can be told and revoked with it, however far it was handed on.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_made_with_a_credential_can_be_revoked_with_it() {
+    let fixture = Fixture::start().await;
+    let root = token(&fixture, Role::Admin, None).await;
+    let id = root.split('-').nth(1).unwrap().to_owned();
+    let asked = |role: Role| CreateTokenRequest { name: "x".into(), role: role as i32, ttl_seconds: None };
+    let cookie = log_in(&fixture, "token", &root).await.unwrap();
+    let through_session = over_grpc(&fixture, &cookie).await.create_token(asked(Role::Admin)).await;
+    let child = through_session.unwrap().into_inner();
+    let mut by_child = AccessClient::new(fixture.with_token(&child.secret).await);
+    let request = IssueCertificateRequest { name: "x".into(), role: Role::Admin as i32, ttl_seconds: None };
+    let issued = by_child.issue_certificate(request).await.unwrap().into_inner();
+    let identity = Identity::from_pem(&issued.certificate_pem, &issued.key_pem);
+    let channel = fixture.endpoint(Some(identity)).connect().await.unwrap();
+    let mut by_certificate = AccessClient::new(channel);
+    let grandchild = by_certificate.create_token(asked(Role::Viewer)).await.unwrap().into_inner();
+    let join =
+        by_certificate.create_join_token(CreateJoinTokenRequest::default()).await.unwrap().into_inner();
+
+    let ids = [&child.info, &grandchild.info, &join.info].map(|info| info.clone().unwrap().id);
+    let serial = issued.info.unwrap().serial;
+    let mut access = AccessClient::new(fixture.admin().await);
+    let listed = access.list_tokens(ListTokensRequest {}).await.unwrap().into_inner().tokens;
+    let made_with = |id: &str| &listed.iter().find(|token| token.id == id).unwrap().made_with;
+    let makers = [format!("token/{id}"), format!("certificate/{serial}"), format!("certificate/{serial}")];
+    assert_eq!(ids.each_ref().map(|id| made_with(id)), makers.each_ref());
+
+    revoke(&fixture, &root).await;
+    by_child.who_am_i(WhoAmIRequest {}).await.expect("without being asked to, nothing is revoked with it");
+    let with_made = || RevokeTokenRequest { id: id.clone(), with_made: true };
+    let mut also = access.revoke_token(with_made()).await.unwrap().into_inner().also;
+    let mut expected: Vec<String> = ids.iter().map(|id| format!("token/{id}")).collect();
+    expected.push(format!("certificate/{serial}"));
+    also.sort();
+    expected.sort();
+    assert_eq!(also, expected);
+    for mut refused in [by_child, AccessClient::new(fixture.with_token(&grandchild.secret).await)] {
+        assert_eq!(refused.who_am_i(WhoAmIRequest {}).await.unwrap_err().code(), Code::Unauthenticated);
+    }
+    let refused = by_certificate.who_am_i(WhoAmIRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    assert_eq!(access.revoke_token(with_made()).await.unwrap_err().code(), Code::NotFound, "all is gone");
+}
+
+/// Whoever goes on making tokens while its own is revoked has none left in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_made_with_a_credential_once_it_is_revoked() {
+    let fixture = Fixture::start().await;
+    let root = token(&fixture, Role::Admin, None).await;
+    let mut makers = Vec::new();
+    for _ in 0..8 {
+        let mut access = AccessClient::new(fixture.with_token(&root).await);
+        makers.push(tokio::spawn(async move {
+            let asked =
+                || CreateTokenRequest { name: "x".into(), role: Role::Admin as i32, ttl_seconds: None };
+            let mut made = 0;
+            loop {
+                match access.create_token(asked()).await {
+                    Ok(_) => made += 1,
+                    Err(refused) => return (made, refused.code()),
+                }
+            }
+        }));
+    }
+    let mut access = AccessClient::new(fixture.admin().await);
+    let id = root.split('-').nth(1).unwrap().to_owned();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let also = access.revoke_token(RevokeTokenRequest { id: id.clone(), with_made: true }).await;
+    let also = also.unwrap().into_inner().also;
+    let mut made = 0;
+    for maker in makers {
+        let (count, refusal) = maker.await.unwrap();
+        assert_eq!(refusal, Code::Unauthenticated);
+        made += count;
+    }
+    // Of some the answer ended with the credential, after they were made.
+    assert!(also.len() >= made && made > 0, "{made} made, {} revoked", also.len());
+    let left = access.list_tokens(ListTokensRequest {}).await.unwrap().into_inner().tokens;
+    assert!(left.iter().all(|token| token.made_with != format!("token/{id}")), "{left:?}");
+}
+
+/// Whoever is known has a bound too, and only for itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_credential_has_so_many_sessions_and_login_links() {
+    let fixture = Fixture::start().await;
+    let [hog, other] = [token(&fixture, Role::Viewer, None).await, token(&fixture, Role::Viewer, None).await];
+    let mut access = AccessClient::new(fixture.with_token(&hog).await);
+    for _ in 0..64 {
+        access.create_login(CreateLoginRequest {}).await.unwrap();
+    }
+    let refused = access.create_login(CreateLoginRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    AccessClient::new(fixture.with_token(&other).await).create_login(CreateLoginRequest {}).await.unwrap();
+    let others = log_in(&fixture, "token", &other).await.unwrap();
+    let mut cookies = Vec::new();
+    for _ in 0..65 {
+        cookies.push(log_in(&fixture, "token", &hog).await.unwrap());
+    }
+    assert_eq!(with_cookie(&fixture, "GET", "/tags", &cookies[0]).await, StatusCode::UNAUTHORIZED);
+    for cookie in [&cookies[1], &cookies[64], &others] {
+        assert_eq!(with_cookie(&fixture, "GET", "/tags", cookie).await, StatusCode::OK);
+    }
 }
 
 /// Reads until the end, and returns it.
@@ -264,7 +373,7 @@ async fn streams_of_a_certificate_end_with_it() {
             false => tokio::time::sleep(Duration::from_secs(4)).await,
             true => {
                 let serial = issued.info.unwrap().serial;
-                let request = RevokeCertificateRequest { serial };
+                let request = RevokeCertificateRequest { serial, with_made: false };
                 AccessClient::new(fixture.admin().await).revoke_certificate(request).await.unwrap();
             }
         }

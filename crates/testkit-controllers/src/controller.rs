@@ -134,7 +134,7 @@ impl Fixture {
     }
 
     pub async fn revoke(&self, serial: &str) {
-        let request = RevokeCertificateRequest { serial: serial.into() };
+        let request = RevokeCertificateRequest { serial: serial.into(), with_made: false };
         AccessClient::new(self.admin().await).revoke_certificate(request).await.unwrap();
     }
 

@@ -14,6 +14,7 @@ use tokio::{
     io::{Interest, unix::AsyncFd},
     sync::{mpsc, oneshot, watch},
 };
+use tracing::debug;
 use wire::trestle::v1::ToNode;
 
 use super::{AttachError, Opening, Worker};
@@ -32,7 +33,9 @@ const QUEUE: usize = 1024;
 const MERGE: usize = 64;
 const TICK: Duration = Duration::from_millis(500);
 /// What others commit in one go is looked at once.
-const GATHER: Duration = Duration::from_millis(5);
+const GATHER: Duration = Duration::from_millis(2);
+/// Before the other work of the machine: while a table that was deleted is not back, packets pass that must not. Steps are short.
+const NICE: i32 = -10;
 /// The worker comes round at every tick. If it has not for so long it is stuck: no step takes nearly as much.
 const STUCK: Duration = Duration::from_secs(60);
 
@@ -77,6 +80,10 @@ pub fn start(life: &Life, worker: Worker, metrics: Arc<Metrics>) -> io::Result<H
     let pulse = Pulse::default();
     let beating = pulse.clone();
     life.thread("worker", move || {
+        // Of this thread alone. Where it may not be, as in a container without CAP_SYS_NICE, it has its turn among the others.
+        if let Err(err) = rustix::process::setpriority_process(None, NICE) {
+            debug!(error = %err, "the worker has no priority over other work of this machine");
+        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a timer and an event queue can be had");
         runtime.block_on(work(worker, inbox, &publish, &metrics, &beating));

@@ -1,11 +1,14 @@
 //! For fuzz targets only: the kernel's answers, without a kernel.
 
-use crate::{conntrack, ipvs, netlink::Messages, nft::decode};
+use crate::{conntrack, ipvs, link, netlink::Messages, nft::decode};
 
 /// Reads bytes as every kind of answer that is read anywhere.
 pub fn replies(bytes: &[u8]) {
     for message in Messages::new(bytes) {
         let Ok(message) = message else { return };
+        let _ = link::read_link(&message);
+        let _ = link::read_route(&message);
+        let _ = link::read_address(&message);
         for fixed in [0, 4, 8, 16] {
             let Ok(attrs) = message.attrs(fixed) else { continue };
             let _ = decode::owned(&attrs);

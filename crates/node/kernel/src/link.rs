@@ -100,35 +100,12 @@ impl Links {
 
     /// All links. One dump.
     pub fn list(&mut self) -> Result<Vec<Link>, NetlinkError> {
-        self.collect(GET_LINK, LINK_FIXED, |message| {
-            let attrs = message.attrs(LINK_FIXED)?;
-            let kind = match attrs.find(LINK_INFO)? {
-                Some(info) => info.nested().find(INFO_KIND)?.map(|kind| kind.text()),
-                None => None,
-            };
-            let is_pair = kind.is_some_and(|kind| matches!(&*kind, "veth" | "netkit"));
-            let leads_elsewhere = is_pair && attrs.find(LINK_NAMESPACE)?.is_some();
-            Ok(Some(Link { index: index(message)?, name: attrs.get(LINK_NAME)?.text(), leads_elsewhere }))
-        })
+        self.collect(GET_LINK, LINK_FIXED, |message| read_link(message).map(Some))
     }
 
     /// Single addresses that are routed through one link, each with the number of that link. One dump.
     pub fn routes(&mut self) -> Result<Vec<(u32, IpAddr)>, NetlinkError> {
-        self.collect(GET_ROUTE, ROUTE_FIXED, |message| {
-            let [family, length, .., kind, _, _, _, _] =
-                message.body.first_chunk::<ROUTE_FIXED>().ok_or(NetlinkError::Malformed)?;
-            let is_single = matches!((family, length), (2, 32) | (10, 128)) && *kind == UNICAST;
-            let attrs = message.attrs(ROUTE_FIXED)?;
-            let (Some(to), Some(link)) = (attrs.find(ROUTE_TO)?, attrs.find(ROUTE_LINK)?) else {
-                return Ok(None);
-            };
-            let to = to
-                .value
-                .first_chunk::<16>()
-                .map(|bytes| IpAddr::from(*bytes))
-                .or_else(|| to.value.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)));
-            to.filter(|_| is_single).map(|to| Ok((link.u32()?, to))).transpose()
-        })
+        self.collect(GET_ROUTE, ROUTE_FIXED, read_route)
     }
 
     fn collect<T>(
@@ -204,6 +181,34 @@ fn index(message: &Message<'_>) -> Result<u32, NetlinkError> {
     bytes.map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(NetlinkError::Malformed)
 }
 
+pub(crate) fn read_link(message: &Message<'_>) -> Result<Link, NetlinkError> {
+    let attrs = message.attrs(LINK_FIXED)?;
+    let kind = match attrs.find(LINK_INFO)? {
+        Some(info) => info.nested().find(INFO_KIND)?.map(|kind| kind.text()),
+        None => None,
+    };
+    let is_pair = kind.is_some_and(|kind| matches!(&*kind, "veth" | "netkit"));
+    let leads_elsewhere = is_pair && attrs.find(LINK_NAMESPACE)?.is_some();
+    Ok(Link { index: index(message)?, name: attrs.get(LINK_NAME)?.text(), leads_elsewhere })
+}
+
+/// A single address that is routed through one link, and the number of that link; none if it is another route.
+pub(crate) fn read_route(message: &Message<'_>) -> Result<Option<(u32, IpAddr)>, NetlinkError> {
+    let [family, length, .., kind, _, _, _, _] =
+        message.body.first_chunk::<ROUTE_FIXED>().ok_or(NetlinkError::Malformed)?;
+    let is_single = matches!((family, length), (2, 32) | (10, 128)) && *kind == UNICAST;
+    let attrs = message.attrs(ROUTE_FIXED)?;
+    let (Some(to), Some(link)) = (attrs.find(ROUTE_TO)?, attrs.find(ROUTE_LINK)?) else {
+        return Ok(None);
+    };
+    let to = to
+        .value
+        .first_chunk::<16>()
+        .map(|bytes| IpAddr::from(*bytes))
+        .or_else(|| to.value.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)));
+    to.filter(|_| is_single).map(|to| Ok((link.u32()?, to))).transpose()
+}
+
 fn write_address(out: &mut MessageWriter, header: Header, index: u32, address: IpAddr) {
     let (family, len) = if address.is_ipv6() { (10, 128) } else { (2, 32) };
     let [a, b, c, d] = index.to_ne_bytes();
@@ -216,7 +221,7 @@ fn write_address(out: &mut MessageWriter, header: Header, index: u32, address: I
     });
 }
 
-fn read_address(message: &Message<'_>) -> Result<Option<(u32, IpAddr)>, NetlinkError> {
+pub(crate) fn read_address(message: &Message<'_>) -> Result<Option<(u32, IpAddr)>, NetlinkError> {
     let index = message.body.get(4..8).and_then(|bytes| bytes.first_chunk());
     let index = index.map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(NetlinkError::Malformed)?;
     let attrs = message.attrs(ADDRESS_FIXED)?;

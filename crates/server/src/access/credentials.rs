@@ -38,6 +38,9 @@ pub struct TokenRecord {
     /// What a session was begun with, which it does not outlive: a credential's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// What it was made with, which it may outlive: a credential's text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_with: Option<String>,
 }
 
 /// A certificate as it is stored.
@@ -47,6 +50,9 @@ pub struct CertificateRecord {
     pub not_before: Timestamp,
     pub not_after: Timestamp,
     pub revoked: bool,
+    /// What it was made with, which it may outlive: a credential's text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_with: Option<String>,
 }
 
 /// A token that was just made.
@@ -63,6 +69,12 @@ pub enum CredentialsError {
     NoToken { id: String },
     #[error("there is no certificate with serial {serial}")]
     NoCertificate { serial: String },
+    #[error("the credential that this was asked with was revoked meanwhile, or has expired")]
+    Maker,
+    #[error(
+        "too many login links are open that were made with this credential; use them, or wait until they expire"
+    )]
+    Logins,
     #[error("a life of {asked:?} is too long; at most {MAX_TTL:?} is allowed")]
     TooLong { asked: Duration },
     #[error(
@@ -87,6 +99,8 @@ impl From<CredentialsError> for Failure {
             CredentialsError::TooLong { .. } | CredentialsError::Outlives { .. } => {
                 Failure::from_error(Code::InvalidArgument, &error)
             }
+            CredentialsError::Maker => Failure::from_error(Code::Unauthenticated, &error),
+            CredentialsError::Logins => Failure::from_error(Code::ResourceExhausted, &error),
             CredentialsError::Issue(_) => Failure::from_error(Code::Internal, &error),
             CredentialsError::Read(err) => store_failure::read(&error, err),
             CredentialsError::Write(err) => store_failure::transact(&error, err),

@@ -99,6 +99,10 @@ pub async fn pass(State(gate): State<Arc<Gate>>, mut request: Request, next: Nex
     let subject =
         caller.as_ref().ok().and_then(|caller| caller.as_ref()).map(|caller| caller.subject.clone());
     match (&subject, request.extensions().get::<Peer>()) {
+        (Some(subject), Some(peer)) if !peer.guest.has_place(|| gate.places.connection(subject)) => {
+            let text = format!("{subject} has too many connections; close some");
+            return refuse(Failure::new(Code::ResourceExhausted, text), is_grpc);
+        }
         (Some(_), Some(peer)) if !peer.guest.is_known() => {
             let text = "too many connections by callers without credentials; connect again";
             return refuse(Failure::new(Code::Unavailable, text), is_grpc);

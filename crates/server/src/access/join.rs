@@ -37,7 +37,7 @@ use self::{
     token::JoinRecord,
 };
 use super::{
-    CertificateRecord, Credentials, CredentialsError, changes,
+    Caller, CertificateRecord, Credentials, CredentialsError, changes,
     credentials::{certificate_key, json},
 };
 use crate::{audit, failure::Failure};
@@ -133,13 +133,13 @@ impl Admissions {
         uses: u32,
         ttl: Option<Duration>,
         grant: Grant,
-        created_by: Option<Subject>,
+        maker: Option<&Caller>,
     ) -> Result<(JoinToken, JoinRecord), Failure> {
         let Some(ca) = (self.door.ca)() else {
             let text = "the controller's listeners speak plaintext, and hosts join over TLS; start it without `plaintext_loopback`";
             return Err(Failure::new(Code::FailedPrecondition, text));
         };
-        let (token, record) = self.credentials.create_join_token(uses, ttl, grant, created_by, ca).await?;
+        let (token, record) = self.credentials.create_join_token(uses, ttl, grant, maker, ca).await?;
         audit::changed(token::changed(&token.id, None, Some(&record)));
         Ok((token, record))
     }
@@ -462,7 +462,7 @@ impl Admissions {
             .map_err(CredentialsError::Issue)?;
         let time = |time: OffsetDateTime| Timestamp::from_second(time.unix_timestamp()).unwrap_or(now);
         let (not_before, not_after) = (time(signed.not_before), time(signed.not_after));
-        let record = CertificateRecord { subject, not_before, not_after, revoked: false };
+        let record = CertificateRecord { subject, not_before, not_after, revoked: false, made_with: None };
         let key = certificate_key(&signed.serial).expect("hexadecimal is a legal key");
         Ok((signed, Transaction::new().expect_absent(key.clone()).put(key, json(&record))))
     }

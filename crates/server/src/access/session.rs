@@ -34,6 +34,9 @@ use crate::failure::Failure;
 pub const SESSION: Duration = Duration::from_secs(12 * 3600);
 /// How long a login link can be used.
 pub const LOGIN: Duration = Duration::from_secs(600);
+/// Login links of one credential that nobody has used yet, and its sessions: of these the oldest goes.
+const MAX_LOGINS: usize = 64;
+pub(super) const MAX_SESSIONS: usize = 64;
 
 /// A code as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,11 +59,21 @@ impl Credentials {
         let (id, secret) = (common::hex(&random::bytes::<8>()), common::hex(&random::bytes::<16>()));
         let expires_at = after(Timestamp::now(), LOGIN)?;
         let parent = parent.map(|parent| self.root(parent).to_string());
+        if parent.is_some() && self.open_logins(parent.as_deref()).await? >= MAX_LOGINS {
+            return Err(CredentialsError::Logins);
+        }
         let record = LoginRecord { subject, hash: hash(&secret), expires_at, parent };
         let key = key("logins", &id).expect("hexadecimal is a legal key");
         let transaction = Transaction::new().expect_absent(key.clone()).put(key, json(&record));
         self.store().transact(transaction).await.map_err(CredentialsError::Write)?;
         Ok(Secret::new(format!("{id}-{secret}")))
+    }
+
+    /// How many codes of one credential nobody has used yet.
+    async fn open_logins(&self, parent: Option<&str>) -> Result<usize, CredentialsError> {
+        let (logins, now) = (self.stored::<LoginRecord>("logins").await?, Timestamp::now());
+        let is_open = |login: &LoginRecord| login.parent.as_deref() == parent && now < login.expires_at;
+        Ok(logins.iter().filter(|(_, login)| is_open(login)).count())
     }
 
     /// Trades a code for a session. A code works once, at whichever controller it is shown first. `proven` hears whose it

@@ -82,7 +82,7 @@ fn both(protocol: Protocol, src: Ports, dst: Ports, six: bool) -> Pair {
     Pair::new(six, list(Direction::Outbound, B[family]), list(Direction::Inbound, A[family]))
 }
 
-/// T36: explain took ICMP for that of IPv4, the matrix did not.
+/// Explain took ICMP for that of IPv4, the matrix did not.
 #[test]
 fn a_ping_of_ipv6_is_permitted_by_either_name() {
     for protocol in [Protocol::ICMP, Protocol::ICMPV6] {
@@ -92,7 +92,7 @@ fn a_ping_of_ipv6_is_permitted_by_either_name() {
     }
 }
 
-/// T36: explain guessed a source port, the matrix took the rule for none.
+/// Explain guessed a source port, the matrix took the rule for none.
 #[test]
 fn source_ports_are_said_and_not_guessed() {
     let pair = both(Protocol::TCP, Ports::Range { first: 40_000, last: 60_000 }, Ports::one(80), false);
@@ -108,7 +108,7 @@ fn source_ports_are_said_and_not_guessed() {
     assert_eq!((cell.open, cell.partly, cell.ports.as_deref()), (0, 1, Some("80 from 40000-60000")));
 }
 
-/// T38: without a port it said denied, and advised to open all of TCP.
+/// Without a port it said denied, and advised to open all of TCP.
 #[test]
 fn without_a_port_every_port_is_answered_for() {
     let pair = both(Protocol::TCP, Ports::Any, Ports::one(5432), false);

@@ -21,7 +21,8 @@ use wire::{
 use super::audit as wire_audit;
 use crate::{
     access::{
-        Caller, CertificateRecord, Credential, Credentials, Proof, TokenRecord, changes, identity,
+        Caller, CertificateRecord, Credential, Credentials, CredentialsError, Made, Proof, TokenRecord,
+        changes, identity,
         join::{self, Admissions, token::JoinRecord},
         session::LOGIN,
     },
@@ -47,8 +48,7 @@ impl access_server::Access for Service {
         let maker = credential(&request);
         let request = request.into_inner();
         let subject = subject(&request.name, request.role)?;
-        let limit = self.credentials.limit(maker.as_ref(), subject.role);
-        let made = self.credentials.create_token(subject, ttl(request.ttl_seconds), limit).await;
+        let made = self.credentials.create_token(subject, ttl(request.ttl_seconds), maker.as_ref()).await;
         let made = made.map_err(Failure::from)?;
         audit::changed(changes::token(&made.id, None, Some(&made.record)));
         let info = Some(token_info(made.id, &made.record));
@@ -59,8 +59,8 @@ impl access_server::Access for Service {
         &self,
         request: Request<CreateJoinTokenRequest>,
     ) -> Reply<CreateJoinTokenResponse> {
-        let maker = request.extensions().get::<Caller>().map(|caller| caller.subject.clone());
-        Ok(Response::new(make_join_token(&self.admissions, maker, request.into_inner()).await?))
+        let maker = request.extensions().get::<Caller>().cloned();
+        Ok(Response::new(make_join_token(&self.admissions, maker.as_ref(), request.into_inner()).await?))
     }
 
     async fn create_login(&self, request: Request<CreateLoginRequest>) -> Reply<CreateLoginResponse> {
@@ -86,14 +86,26 @@ impl access_server::Access for Service {
     }
 
     async fn revoke_token(&self, request: Request<RevokeTokenRequest>) -> Reply<RevokeTokenResponse> {
-        let id = &request.get_ref().id;
+        let RevokeTokenRequest { id, with_made } = request.get_ref();
         let (before, join) = (self.credentials.token(id), self.credentials.join_token(id));
-        self.credentials.revoke_token(id).await.map_err(Failure::from)?;
-        audit::changed(match join {
-            Some(join) => join::token::changed(id, Some(&join), None),
-            None => changes::token(id, before.as_deref(), None),
-        });
-        Ok(Response::new(RevokeTokenResponse {}))
+        let revoked = self.credentials.revoke_token(id).await;
+        if revoked.is_ok() {
+            audit::changed(match join {
+                Some(join) => join::token::changed(id, Some(&join), None),
+                None => changes::token(id, before.as_deref(), None),
+            });
+        }
+        let also = match (&revoked, with_made) {
+            // Also if only what was made with it is left, as after a call that was cut short.
+            (Ok(()) | Err(CredentialsError::NoToken { .. }), true) => {
+                self.revoke_made_with(&Credential::Token(id.clone())).await?
+            }
+            _ => Vec::new(),
+        };
+        if also.is_empty() {
+            revoked.map_err(Failure::from)?;
+        }
+        Ok(Response::new(RevokeTokenResponse { also }))
     }
 
     async fn issue_certificate(
@@ -103,8 +115,8 @@ impl access_server::Access for Service {
         let maker = credential(&request);
         let request = request.into_inner();
         let subject = subject(&request.name, request.role)?;
-        let limit = self.credentials.limit(maker.as_ref(), subject.role);
-        let issued = self.credentials.issue_certificate(subject, ttl(request.ttl_seconds), limit).await;
+        let ttl = ttl(request.ttl_seconds);
+        let issued = self.credentials.issue_certificate(subject, ttl, maker.as_ref()).await;
         let (issued, record) = issued.map_err(Failure::from)?;
         audit::changed(changes::certificate(&issued.serial, None, Some(&record)));
         Ok(Response::new(IssueCertificateResponse {
@@ -129,12 +141,16 @@ impl access_server::Access for Service {
         &self,
         request: Request<RevokeCertificateRequest>,
     ) -> Reply<RevokeCertificateResponse> {
-        let serial = &request.get_ref().serial;
+        let RevokeCertificateRequest { serial, with_made } = request.get_ref();
         let before = self.credentials.certificate(serial);
         self.credentials.revoke_certificate(serial).await.map_err(Failure::from)?;
         let after = self.credentials.certificate(serial);
         audit::changed(changes::certificate(serial, before.as_deref(), after.as_deref()));
-        Ok(Response::new(RevokeCertificateResponse {}))
+        let also = match with_made {
+            true => self.revoke_made_with(&Credential::Certificate(serial.clone())).await?,
+            false => Vec::new(),
+        };
+        Ok(Response::new(RevokeCertificateResponse { also }))
     }
 
     async fn who_am_i(&self, request: Request<WhoAmIRequest>) -> Reply<Identity> {
@@ -167,6 +183,19 @@ impl access_server::Access for Service {
     }
 }
 
+impl Service {
+    /// Revokes what was made with a credential that is gone, puts that on record, and says what it was.
+    async fn revoke_made_with(&self, credential: &Credential) -> Result<Vec<String>, Failure> {
+        let mut also = Vec::new();
+        let revoked = |made: &Made| {
+            audit::changed(made.revoked());
+            also.push(made.to_string());
+        };
+        self.credentials.revoke_made_with(credential, revoked).await?;
+        Ok(also)
+    }
+}
+
 fn unreadable(err: &std::io::Error) -> Failure {
     Failure::new(Code::Internal, format!("the audit log cannot be read: {err}"))
 }
@@ -194,6 +223,7 @@ fn token_info(id: String, record: &TokenRecord) -> TokenInfo {
         expires_at: record.expires_at.map(|end| end.as_second()),
         kind: if record.session { TokenKind::Session } else { TokenKind::Bearer } as i32,
         join: None,
+        made_with: record.made_with.clone().or_else(|| record.parent.clone()).unwrap_or_default(),
     }
 }
 
@@ -214,13 +244,14 @@ fn join_token_info(id: String, record: &JoinRecord) -> TokenInfo {
             tags: grant.tags.iter().map(ToString::to_string).collect(),
             labels: grant.labels.clone(),
         }),
+        made_with: record.made_with.clone().unwrap_or_default(),
     }
 }
 
 /// For gRPC and REST alike.
 pub(crate) async fn make_join_token(
     admissions: &Admissions,
-    maker: Option<Subject>,
+    maker: Option<&Caller>,
     request: CreateJoinTokenRequest,
 ) -> Result<CreateJoinTokenResponse, Failure> {
     let grant =
@@ -240,5 +271,6 @@ fn certificate_info(serial: String, record: &CertificateRecord) -> CertificateIn
         not_before: record.not_before.as_second(),
         not_after: record.not_after.as_second(),
         revoked: record.revoked,
+        made_with: record.made_with.clone().unwrap_or_default(),
     }
 }

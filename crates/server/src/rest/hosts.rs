@@ -59,5 +59,5 @@ pub(super) async fn create_token(
     Extension(caller): Extension<Caller>,
     Body(request): Body<CreateJoinTokenRequest>,
 ) -> Result<Json<CreateJoinTokenResponse>, Failure> {
-    Ok(Json(make_join_token(&admissions, Some(caller.subject), request).await?))
+    Ok(Json(make_join_token(&admissions, Some(&caller), request).await?))
 }

@@ -126,10 +126,10 @@ async fn ends_everywhere(one: &Fixture, two: &Fixture) {
     let by_certificate = with_certificate.watch_objects(all()).await.unwrap().into_inner();
 
     let id = token.info.unwrap().id;
-    access().await.revoke_token(RevokeTokenRequest { id }).await.unwrap();
+    access().await.revoke_token(RevokeTokenRequest { id, with_made: false }).await.unwrap();
     let serial = &certificate.serial;
     until("the first knows the certificate, and revokes it", async || {
-        let request = RevokeCertificateRequest { serial: serial.clone() };
+        let request = RevokeCertificateRequest { serial: serial.clone(), with_made: false };
         access().await.revoke_certificate(request).await.is_ok()
     })
     .await;

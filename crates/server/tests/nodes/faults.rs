@@ -93,7 +93,7 @@ async fn a_revoked_token_ends_the_stream_that_was_opened_with_it() {
     let mut stream = client.connect(request).await.unwrap().into_inner();
     assert!(stream.message().await.unwrap().is_some());
     let id = made.info.unwrap().id;
-    access.revoke_token(harness.as_admin(RevokeTokenRequest { id })).await.unwrap();
+    access.revoke_token(harness.as_admin(RevokeTokenRequest { id, with_made: false })).await.unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(10), async {
         loop {
             match stream.message().await {

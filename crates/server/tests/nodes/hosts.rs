@@ -216,7 +216,7 @@ async fn one_name_and_one_key_are_one_host() {
     let joined = house.join(&third, "web-3", &token).await.unwrap();
     let mut access = AccessClient::new(house.fixture.admin().await);
     let serial = serial(&joined.certificate_pem);
-    access.revoke_certificate(RevokeCertificateRequest { serial }).await.unwrap();
+    access.revoke_certificate(RevokeCertificateRequest { serial, with_made: false }).await.unwrap();
     refused(house.join(&third, "", "").await, Code::PermissionDenied, "was revoked");
     let gone = house.hosts().await.get_host(GetHostRequest { name: "nobody".into() }).await;
     refused(gone, Code::NotFound, "nobody");
@@ -336,7 +336,7 @@ async fn strangers_learn_nothing_and_garbage_is_refused() {
     // A token that was revoked, and one that has expired.
     let mut access = AccessClient::new(house.fixture.admin().await);
     let brief = house.token(CreateJoinTokenRequest { ttl_seconds: Some(1), ..Default::default() }).await;
-    access.revoke_token(RevokeTokenRequest { id: id.to_owned() }).await.unwrap();
+    access.revoke_token(RevokeTokenRequest { id: id.to_owned(), with_made: false }).await.unwrap();
     assert_eq!(told(token.clone()).await, wrong);
     tokio::time::sleep(Duration::from_millis(1100)).await;
     refused(house.join(&key(), "web-1", &brief).await, Code::Unauthenticated, "has expired");

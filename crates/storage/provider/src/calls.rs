@@ -89,7 +89,7 @@ pub fn decide_onboard(
         name: if is_name(name) { name.to_owned() } else { String::new() },
         kept_until: None,
         data: Data::Nothing,
-        client: request.says.clone(),
+        client: request.says.clone().map(Box::new),
     };
     let ledger = ledger.moved(0, granted)?;
     Ok(Onboard::Create { ticket: TicketRecord::used(&ticket, view.ticket, fresh), consumer, ledger })
@@ -118,7 +118,7 @@ pub fn decide_report(
     if !known.may_be(says) {
         return Err(Refusal::OtherClient);
     }
-    let told = Some(known.told(says));
+    let told = Some(Box::new(known.told(says)));
     Ok((told != consumer.client).then(|| Consumer { client: told, ..consumer.clone() }))
 }
 

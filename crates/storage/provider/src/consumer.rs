@@ -94,7 +94,7 @@ pub struct Consumer {
     pub data: Data,
     /// What its client says of itself, if it is one of OCS's releases; then it is answered as those read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<Client>,
+    pub client: Option<Box<Client>>,
 }
 
 impl Consumer {

@@ -44,7 +44,12 @@ pub enum TokenCommand {
         join: JoinFlags,
     },
     /// Make a token invalid at once
-    Revoke { id: String },
+    Revoke {
+        id: String,
+        /// And what was made with it, and with that: tokens and certificates, of people and of machines
+        #[arg(long)]
+        with_made: bool,
+    },
 }
 
 /// What hosts become that join with a token.
@@ -94,7 +99,12 @@ pub enum CertCommand {
         out: PathBuf,
     },
     /// Refuse a certificate from now on
-    Revoke { serial: String },
+    Revoke {
+        serial: String,
+        /// And what was made with it, and with that: tokens and certificates, of people and of machines
+        #[arg(long)]
+        with_made: bool,
+    },
 }
 
 pub fn duration(text: &str) -> Result<SignedDuration, String> {
@@ -130,9 +140,11 @@ pub async fn token(command: TokenCommand, output: Format, connection: Connection
             let data = serde_json::json!({ "token": info, "secret": reply.secret });
             output.done(&reply.secret, &data)
         }
-        TokenCommand::Revoke { id } => {
-            access.revoke_token(RevokeTokenRequest { id: id.clone() }).await?;
-            output.done(&format!("Revoked token: {id}"), &serde_json::json!({ "id": id }))
+        TokenCommand::Revoke { id, with_made } => {
+            let request = RevokeTokenRequest { id: id.clone(), with_made };
+            let also = access.revoke_token(request).await?.into_inner().also;
+            let data = serde_json::json!({ "id": id, "also": also });
+            output.done(&revoked(&format!("Revoked token: {id}"), &also), &data)
         }
     }
 }
@@ -160,11 +172,19 @@ pub async fn cert(command: CertCommand, output: Format, connection: Connection) 
                 format!("Issued certificate {} for {}: {}", info.serial, info.name, place("pem").display());
             output.done(&sentence, &info)
         }
-        CertCommand::Revoke { serial } => {
-            access.revoke_certificate(RevokeCertificateRequest { serial: serial.clone() }).await?;
-            output.done(&format!("Revoked certificate: {serial}"), &serde_json::json!({ "serial": serial }))
+        CertCommand::Revoke { serial, with_made } => {
+            let request = RevokeCertificateRequest { serial: serial.clone(), with_made };
+            let also = access.revoke_certificate(request).await?.into_inner().also;
+            let data = serde_json::json!({ "serial": serial, "also": also });
+            output.done(&revoked(&format!("Revoked certificate: {serial}"), &also), &data)
         }
     }
+}
+
+/// A line for each.
+fn revoked(first: &str, also: &[String]) -> String {
+    let also = also.iter().map(|made| format!("\nRevoked, since it was made with it: {made}"));
+    std::iter::once(first.to_owned()).chain(also).collect()
 }
 
 pub async fn whoami(output: Format, connection: Connection) -> anyhow::Result<()> {
@@ -174,7 +194,7 @@ pub async fn whoami(output: Format, connection: Connection) -> anyhow::Result<()
 
 impl Rows for TokenInfo {
     const HEADER: &'static [&'static str] =
-        &["id", "kind", "name", "role", "created", "expires", "uses left", "tags"];
+        &["id", "kind", "name", "role", "created", "expires", "made with", "uses left", "tags"];
 
     fn row(&self) -> Vec<String> {
         let kind = self.kind().word().to_owned();
@@ -183,12 +203,13 @@ impl Rows for TokenInfo {
         let left =
             self.join.as_ref().map(|join| format!("{} of {}", join.uses_left, join.uses)).unwrap_or_default();
         let tags = self.join.as_ref().map(|join| join.tags.join(" ")).unwrap_or_default();
-        vec![self.id.clone(), kind, self.name.clone(), role, created, expires, left, tags]
+        let made_with = self.made_with.clone();
+        vec![self.id.clone(), kind, self.name.clone(), role, created, expires, made_with, left, tags]
     }
 }
 
 impl Rows for CertificateInfo {
-    const HEADER: &'static [&'static str] = &["serial", "name", "role", "valid until", "state"];
+    const HEADER: &'static [&'static str] = &["serial", "name", "role", "valid until", "state", "made with"];
 
     fn row(&self) -> Vec<String> {
         let state = if self.revoked { "revoked" } else { "valid" };
@@ -198,6 +219,7 @@ impl Rows for CertificateInfo {
             role_name(self.role),
             time_text(self.not_after),
             state.to_owned(),
+            self.made_with.clone(),
         ]
     }
 }

@@ -103,7 +103,7 @@ fn none_passed(stream: &Stream, fault: &str) {
     assert_eq!(passed, 0, "forbidden packets came through: {fault}");
 }
 
-/// T1, T2: the state or the registry is lost while the controller is away, and the agent starts, with the table of its
+/// The state or the registry is lost while the controller is away, and the agent starts, with the table of its
 /// earlier run in the kernel and without.
 #[test]
 fn no_file_that_is_lost_opens_a_pod() {
@@ -164,7 +164,7 @@ fn no_file_that_is_lost_opens_a_pod() {
     assert!(stream.permitted() > before, "{}", world.agent_ok(0, &["list"]));
 }
 
-/// T3: guarded from the first moment, with a fresh directory and a controller that was never reached.
+/// Guarded from the first moment, with a fresh directory and a controller that was never reached.
 #[test]
 fn guarded_links_are_closed_before_anything_was_heard() {
     let mut world = guarded();
@@ -197,7 +197,7 @@ fn guarded_links_are_closed_before_anything_was_heard() {
     assert!(stream.permitted() > before);
 }
 
-/// T4: a Pod that is attached before the controller has heard of it.
+/// A Pod that is attached before the controller has heard of it.
 #[test]
 fn a_pod_waits_closed_until_the_controller_covers_it() {
     let mut world = guarded();
@@ -231,7 +231,7 @@ fn a_pod_waits_closed_until_the_controller_covers_it() {
     assert!(world.agent_ok(0, &["list"]).contains("pending since"));
 }
 
-/// T5: Pods that are there before the agent are found by the addresses that are reached through their links.
+/// Pods that are there before the agent are found by the addresses that are reached through their links.
 #[test]
 fn pods_that_were_there_before_the_agent_are_found() {
     let mut world = guarded();
@@ -260,7 +260,7 @@ fn pods_that_were_there_before_the_agent_are_found() {
     });
 }
 
-/// Our table is deleted, flushed, or replaced by somebody else's (T9): what passes meanwhile is counted.
+/// Our table is deleted, flushed, or replaced by somebody else's: what passes meanwhile is counted.
 #[test]
 fn a_table_that_is_taken_away_is_back_in_a_moment() {
     let world = guarded();

@@ -140,7 +140,7 @@ fn an_agent_killed_anywhere_begins_where_it_ended() {
     assert!(reaches(&world, "x/b", "x/a"));
 }
 
-/// T12: packets vanish and nobody says goodbye. Both sides notice, and find each other again.
+/// Packets vanish and nobody says goodbye. Both sides notice, and find each other again.
 #[test]
 fn a_host_that_falls_silent_is_noticed_by_both_sides() {
     let world = guarded();

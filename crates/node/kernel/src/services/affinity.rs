@@ -20,6 +20,7 @@ use crate::nft::{CommitError, Nft, ReadError, TableId};
 /// How often the clients are gone through: some may be missed while the kernel grows the map, or expire meanwhile.
 const ROUNDS: usize = 4;
 const NO_ENTRY: i32 = 2;
+const NICE: i32 = 10;
 /// Clients that are unbound by one transaction.
 const CHUNK: usize = 2_048;
 
@@ -63,6 +64,8 @@ impl Sweeper {
     }
 
     fn run(self, mut nft: Nft) {
+        // A thread has the priority of the one that made it, which nobody should have to wait for; for this one all can.
+        let _ = rustix::process::setpriority_process(None, NICE);
         while let Some(forget) = self.take() {
             for _ in 0..ROUNDS {
                 // Who could not be unbound expires with the time of the service.

@@ -26,6 +26,8 @@ use tonic::Code;
 use tracing::error;
 
 use self::keys::KeyRing;
+#[cfg(fuzzing)]
+pub(crate) use self::pkcs7::Message;
 use crate::failure::Failure;
 
 /// What statements of an issuer are, and how they are verified.
@@ -291,7 +293,7 @@ impl IdentityConfig {
     }
 
     /// What the first rule grants that the claims fit (pure).
-    fn judge(&self, claims: &Map<String, Value>) -> Option<Grant> {
+    pub(crate) fn judge(&self, claims: &Map<String, Value>) -> Option<Grant> {
         self.admit.iter().find_map(|rule| {
             let says = |(path, pattern): (&String, &String)| {
                 claim(claims, path).is_some_and(|value| model::host::matches(pattern, &value))

@@ -14,6 +14,7 @@ use store::{Revision, TransactError, Transaction};
 use tonic::Code;
 
 use super::super::{
+    Caller,
     credentials::{Credentials, CredentialsError, hash, json, key},
     issue::after,
 };
@@ -31,6 +32,9 @@ pub struct JoinRecord {
     hash: String,
     pub created_at: Timestamp,
     pub created_by: Option<Subject>,
+    /// What it was made with: a credential's text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_with: Option<String>,
     pub expires_at: Timestamp,
     pub uses: u32,
     pub used: u32,
@@ -61,7 +65,7 @@ impl Credentials {
         uses: u32,
         ttl: Option<Duration>,
         grant: Grant,
-        created_by: Option<Subject>,
+        maker: Option<&Caller>,
         ca: Fingerprint,
     ) -> Result<(JoinToken, JoinRecord), Failure> {
         let uses = if uses == 0 { 1 } else { uses };
@@ -72,11 +76,13 @@ impl Credentials {
         let (id, secret) = (common::hex(&random::bytes::<8>()), common::hex(&random::bytes::<16>()));
         let created_at = Timestamp::now();
         let expires_at = after(created_at, ttl.unwrap_or(USUAL))?;
-        let record =
-            JoinRecord { hash: hash(&secret), created_at, created_by, expires_at, uses, used: 0, grant };
+        let created_by = maker.map(|maker| maker.subject.clone());
+        let maker = maker.and_then(|maker| maker.credential.as_ref()).map(|maker| self.root(maker));
+        let made_with = maker.as_ref().map(ToString::to_string);
+        let hash = hash(&secret);
+        let record = JoinRecord { hash, created_at, created_by, made_with, expires_at, uses, used: 0, grant };
         let key = key("joins", &id).expect("hexadecimal is a legal key");
-        let transaction = Transaction::new().expect_absent(key.clone()).put(key, json(&record));
-        let committed = self.store().transact(transaction).await.map_err(CredentialsError::Write)?;
+        let committed = self.make(maker.as_ref(), key, json(&record)).await?;
         self.joins.reach(committed.revision).await;
         Ok((JoinToken { id, secret: Secret::new(secret), ca }, record))
     }

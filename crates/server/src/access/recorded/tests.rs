@@ -32,7 +32,7 @@ fn gate(dir: &Path) -> Arc<Gate> {
         metrics,
         anonymous: None,
         secure: true,
-        places: Places::new(8, 8),
+        places: Places::new(8, 8, 8),
         tenures: Tenures::default(),
         max_body: 1 << 20,
         life,
