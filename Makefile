@@ -11,7 +11,7 @@ ONLY ?= store tags objects policy watch transport nft services orchestrator clou
 # make up CLOUDS=sim plays in simulated public clouds.
 CLOUDS ?= linux
 
-.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds live-aws live-azure live-gcp live-ibm dist deny clean
+.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds lab-kubernetes live-aws live-azure live-gcp live-ibm dist deny clean
 
 up: build ## Play the demonstration, with real packets if this is root; CLOUDS=sim plays in simulated public clouds. Ctrl-C takes everything away
 	@if [ "$$(id -u)" = 0 ] && [ "$(CLOUDS)" = linux ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
@@ -81,6 +81,9 @@ dist: ## dist/: the release binary, a Debian package, manual pages and completio
 lab-clouds: ## The clouds' official clients drive the simulators; downloads them, and records what they send. Then a thousand random stories: SEED=n for others
 	labs/clouds/run.sh
 	TRESTLE_STORIES=1000 TRESTLE_SEED=$(SEED) $(CARGO) test --release --locked -p cloud-sim --test stories -- --nocapture random resume
+
+lab-kubernetes: ## Kubernetes' own API server, built from Go modules once: read, and told what becomes of policies
+	labs/kubernetes/run.sh
 
 live-aws: ## The contract's suite on the AWS account of the environment; costs money
 	$(CARGO) test --locked -p cloud-aws --test contract -- --ignored --nocapture

@@ -86,6 +86,8 @@ const ANSWERS: &[Shape] = &[
     ),
     ("trestle.v1.ResourceInfo", "Resource", &[("notes", UNLESS_NO_ITEM)]),
     ("trestle.v1.CloudInfo", "Cloud", &[]),
+    ("trestle.v1.ClusterInfo", "Cluster", &[("trouble", UNLESS_EMPTY)]),
+    ("trestle.v1.ClusterKind", "ClusterKind", &[("since", TIME), ("message", UNLESS_EMPTY)]),
     ("trestle.v1.RuleInfo", "RuleInForce", &[("rule", always!("crate::invisinetspb::PermitListRule"))]),
     (
         "trestle.v1.TagInfo",

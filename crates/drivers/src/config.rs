@@ -41,6 +41,19 @@ pub enum ServicesConfigError {
     NodePorts(#[from] ParseNodePortsError),
 }
 
+/// A Kubernetes cluster whose API server is read.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterConfig {
+    pub name: Segment,
+    /// Absent: the identity of the Pod that this runs in; elsewhere what kubectl would use.
+    #[serde(default)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Absent: the one that is current in the kubeconfig.
+    #[serde(default)]
+    pub context: Option<String>,
+}
+
 /// A cloud and where its plugin is.
 #[derive(Clone, Debug, Deserialize)]
 pub struct CloudConfig {

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tracing::error;
 
 use crate::{
-    config::{CloudConfig, NodesConfig, StoreKind},
+    clusters::Clusters,
+    config::{CloudConfig, ClusterConfig, NodesConfig, StoreKind},
     enforcer::{Enforcer, Rooms},
     hosts::Hosts,
     namespaces::{NamespaceError, Namespaces},
@@ -38,6 +39,8 @@ pub struct Options<'a> {
     pub nodes: NodesConfig,
     /// Further sources of objects for nodes, which somebody else drives.
     pub sources: &'a [&'a str],
+    /// Kubernetes clusters whose API servers are read.
+    pub clusters: &'a [ClusterConfig],
     pub storage: Option<StorageConfig>,
     /// Names and addresses this controller is reached by, for certificates.
     pub names: Vec<String>,
@@ -63,6 +66,7 @@ pub struct Drivers {
     pub orchestrator: Arc<Orchestrator>,
     pub objects: Objects,
     pub policy: Arc<Policy>,
+    pub clusters: Arc<Clusters>,
     /// How far the policy engine knows the resources, in the orchestrator's count of changes.
     pub enforced: watch::Receiver<u64>,
     pub services: Arc<Services>,
@@ -81,7 +85,8 @@ pub struct Drivers {
 impl Drivers {
     /// Starts to follow what is stored. Nothing is made true before [`Self::run`].
     pub async fn start(options: Options<'_>, life: &Life) -> Result<Self, DriversError> {
-        let Options { data_dir, store, kind, pki, pools, ranges, nodes, sources, storage, names } = options;
+        let Options { data_dir, store, kind, pki, pools, ranges, nodes, sources, clusters, storage, names } =
+            options;
         let writing = store.clone();
         life.spawn("store", async move { writing.failed().await });
         let tags = Tags::start(store.clone(), life);
@@ -122,7 +127,8 @@ impl Drivers {
         let (services, trials) = (Services::new(), Arc::<Trials>::default());
         let followers: Vec<Box<dyn ObjectFollower>> =
             vec![services.follower(transport.services_source()), trials.follower()];
-        let policy = Policy::start(&objects, consumers, followers, life);
+        let policy = Policy::start(&objects, !clusters.is_empty(), consumers, followers, life);
+        let clusters = Clusters::start(clusters, &policy, life);
         let rooms = peers::Rooms {
             policy: Arc::clone(&policy),
             hub: Arc::clone(&transport.hub),
@@ -131,6 +137,7 @@ impl Drivers {
         Ok(Self {
             peers: Peers::start(&store, &kind, rooms, life),
             policy,
+            clusters,
             enforced: enforcer.reached(),
             store,
             tags,

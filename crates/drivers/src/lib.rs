@@ -10,15 +10,18 @@
 //!     │        ├─────► mirror (tokens, certificates)                ▼
 //!     ├── objects, namespaces, hosts, storage ◄────────────────── leader
 //!     └───────► peers (what nodes of other controllers have)
+//!   API servers of Kubernetes ─► clusters ─► policy
 //! ```
 //!
 //! In: an open store, and what each driver is told at start ([`Options`]). Out: handles ([`Drivers`]) to ask and to change
-//! things by. Holds: in-memory states that are functions of the store's watch. Every task is one of [`life::Life`]: a
+//! things by. Holds: in-memory states that are functions of the store's watch, and of
+//! clusters' watches. Every task is one of [`life::Life`]: a
 //! driver that is gone ends the process.
 //!
 //! Not here: who may ask, and how (`server`); what a policy, a tag or a volume is (their own rooms).
 
 mod blocking;
+pub mod clusters;
 mod config;
 mod drivers;
 pub mod enforcer;
@@ -45,8 +48,8 @@ pub mod trials;
 
 pub use blocking::blocking;
 pub use config::{
-    CertificateFiles, CloudConfig, DuplicateNode, EtcdConfig, NodesConfig, PluginConfig, ServicesConfig,
-    ServicesConfigError, StoreKind,
+    CertificateFiles, CloudConfig, ClusterConfig, DuplicateNode, EtcdConfig, NodesConfig, PluginConfig,
+    ServicesConfig, ServicesConfigError, StoreKind,
 };
 pub use drivers::{Drivers, DriversError, Options};
 pub use mirror::Mirror;

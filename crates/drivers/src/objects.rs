@@ -23,8 +23,9 @@ use std::{
 
 use allotments::Allotments;
 use futures::StreamExt as _;
-use model::policy::{Kind, ObjectId, fields};
+use model::policy::{Kind, Object, ObjectId, fields};
 use plan::Found;
+use serde_json::Value;
 use services::allot::{AllotError, Ranges};
 use store::{
     Entry, Key, Prefix, ReadError, Revision, Store, TransactError, Transaction, Watch, WatchFrom,
@@ -202,6 +203,11 @@ impl Objects {
         Stored::read(&entry).map_err(ObjectsError::Read)
     }
 
+    /// What is stored under a name at this moment, as those who follow are told of it.
+    pub async fn told(&self, id: &ObjectId) -> Result<Option<Result<Stored, Box<Unreadable>>>, ReadError> {
+        Ok(self.store.get(&key(id)).await?.and_then(|entry| read(&entry)))
+    }
+
     /// The state of a kind (none: all), page by page.
     pub async fn snapshot(&self, kind: Option<Kind>) -> Result<store::Snapshot, ObjectsError> {
         self.store.snapshot(&of_kind(kind)).await.map_err(ObjectsError::Read)
@@ -330,6 +336,26 @@ pub fn read(entry: &Entry) -> Option<Result<Stored, Box<Unreadable>>> {
     };
     tracing::warn!(key = entry.key.as_str(), "{}", unreadable.told());
     Some(Err(Box::new(unreadable)))
+}
+
+/// What an API server has. An error is an object that cannot be read, or of which not all is known though it decides who may talk
+/// to whom: other kinds have fields of later versions, which decide nothing here.
+pub fn read_of_cluster(kind: Kind, json: Value) -> Result<Object, Box<Unreadable>> {
+    let object = match kind.deserialize(&json) {
+        Ok(object) => object,
+        Err(err) => {
+            let text = |field: &str| json["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let namespace = if kind.is_namespaced() { text("namespace") } else { String::new() };
+            let id = ObjectId { kind, namespace, name: text("name") };
+            return Err(Box::new(Unreadable::new(id, &json, err.to_string())));
+        }
+    };
+    let decides = kind.is_policy() || matches!(kind, Kind::Tier | Kind::Group | Kind::ClusterGroup);
+    let unknown = if decides { fields::unknown(kind, &json) } else { Vec::new() };
+    if unknown.is_empty() {
+        return Ok(object);
+    }
+    Err(Box::new(Unreadable::unknown(&Document::of(object, json), &unknown)))
 }
 
 /// Reads an entry of a snapshot; none if it cannot be read, which the policy driver tells ([`read`]).

@@ -2,30 +2,36 @@
 //!
 //! ```text
 //!   store ── watch objects/ ──► driver ── Event ──► Engine ── Update ──► states, consumers
-//!                                  ▲                  ▲
-//!   derived objects ───────────────┘               explain, view
+//!                                ▲  ▲                 ▲
+//!   clusters ── observations ────┘  │              explain, view
+//!   derived objects ────────────────┘
 //! ```
 //!
-//! Objects that other parts of the controller derive (resources of clouds, as entities) come in beside the stored ones.
-//! A stored object of the same name wins.
+//! Objects of Kubernetes clusters come in beside the stored ones, and so do those that other parts of the controller derive
+//! (resources of clouds, as entities). Of several with one name the cluster's counts, then the stored one, then the derived one.
 //!
 //! One task is the engine's only writer. It takes in all that is ready, then drains, so that a burst of changes gives
-//! one set of updates. Before the first complete state nothing is told to consumers: an empty engine must not look
-//! like an empty cluster. Not here: how objects are stored (`objects`), what they mean (`policy`).
+//! one set of updates. Before the first complete state, of the store and of all clusters, nothing is told to consumers: an empty
+//! engine must not look like an empty cluster. Not here: how objects are stored (`objects`), what they mean (`policy`).
 
+mod observed;
 mod state;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
 use futures::FutureExt as _;
 use life::Life;
-use model::policy::{Object, ObjectId, output::Update};
+use model::policy::{
+    Object, ObjectId,
+    output::{Problem, Update},
+};
+use observed::Observed;
 use parking_lot::Mutex;
 use policy::{
     Engine, Event as EngineEvent, View,
@@ -37,6 +43,7 @@ use store::{
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use observed::Observation;
 pub use state::{PolicyState, States};
 
 use crate::{
@@ -90,8 +97,11 @@ pub struct Policy {
     read: AtomicUsize,
     /// The revision of the newest change among those taken in.
     changed: AtomicU64,
+    /// Consumers were told the first complete state.
+    synced: AtomicBool,
     derived: mpsc::UnboundedSender<Derived>,
     named: mpsc::UnboundedSender<Named>,
+    observed: mpsc::UnboundedSender<Observations>,
 }
 
 /// On the Pods that permissions name, and on no others: which Pod it is. No Pod can claim it.
@@ -112,6 +122,15 @@ struct Named {
     done: oneshot::Sender<()>,
 }
 
+/// What clusters have.
+struct Observations {
+    observed: Vec<Observation>,
+    /// All that there is in all clusters has been told with it.
+    is_whole: bool,
+    /// Told when the engine and its consumers have it.
+    done: oneshot::Sender<()>,
+}
+
 /// A change of derived objects.
 struct Derived {
     apply: Vec<Object>,
@@ -121,14 +140,17 @@ struct Derived {
 }
 
 impl Policy {
+    /// With `clusters`, consumers wait for what those have too ([`Self::observe`]).
     pub fn start(
         objects: &Objects,
+        clusters: bool,
         consumers: Vec<Box<dyn Consumer>>,
         followers: Vec<Box<dyn ObjectFollower>>,
         life: &Life,
     ) -> Arc<Self> {
         let (derived, derivations) = mpsc::unbounded_channel();
         let (named, namings) = mpsc::unbounded_channel();
+        let (observed, observations) = mpsc::unbounded_channel();
         let stored = objects.clone();
         let objects = objects.follow();
         let policy = Arc::new(Self {
@@ -137,8 +159,10 @@ impl Policy {
             progress: objects.progress(),
             read: AtomicUsize::new(0),
             changed: AtomicU64::new(0),
+            synced: AtomicBool::new(false),
             derived,
             named,
+            observed,
         });
         let driver = Driver {
             policy: Arc::clone(&policy),
@@ -152,13 +176,17 @@ impl Policy {
             stored,
             named: BTreeSet::new(),
             namings,
+            observed: Observed::default(),
+            observations,
+            awaited: Awaited { store: true, clusters },
         };
         life.spawn("policy: engine", driver.run());
         policy
     }
 
+    /// Consumers have been told everything once.
     pub fn is_synced(&self) -> bool {
-        self.progress.reached().is_some()
+        self.synced.load(Relaxed)
     }
 
     /// How far the engine follows the store.
@@ -182,6 +210,16 @@ impl Policy {
         let (done, is_done) = oneshot::channel();
         // Without a driver the controller is stopping, and nobody waits for anything.
         if self.derived.send(Derived { apply, delete, done }).is_ok() {
+            let _ = is_done.await;
+        }
+    }
+
+    /// Takes in what clusters have, in this order; `is_whole`: all that all of them have has been told with it. Returns when the engine
+    /// and its consumers have it.
+    pub async fn observe(&self, observed: Vec<Observation>, is_whole: bool) {
+        let (done, is_done) = oneshot::channel();
+        // Without a driver the controller is stopping, and nobody waits for anything.
+        if self.observed.send(Observations { observed, is_whole, done }).is_ok() {
             let _ = is_done.await;
         }
     }
@@ -227,9 +265,14 @@ impl Policy {
         self.read.load(Relaxed)
     }
 
-    /// What is told of stored objects that cannot be read, sorted by object.
+    /// What is told of objects that cannot be read, sorted by object, and of names that two have.
     pub fn unreadable(&self) -> Vec<String> {
         self.states.lock().unreadables()
+    }
+
+    /// Policies that cannot be enforced as they are written, and why, sorted.
+    pub fn faulty(&self) -> Vec<(ObjectId, Vec<Problem>)> {
+        self.states.lock().faulty()
     }
 
     /// All policies with their state, sorted.
@@ -253,6 +296,16 @@ struct Driver {
     /// The Pods that are known to the engine by their names too.
     named: BTreeSet<ObjectId>,
     namings: mpsc::UnboundedReceiver<Named>,
+    /// What clusters have.
+    observed: Observed,
+    observations: mpsc::UnboundedReceiver<Observations>,
+    awaited: Awaited,
+}
+
+/// What consumers still wait for.
+struct Awaited {
+    store: bool,
+    clusters: bool,
 }
 
 impl Driver {
@@ -262,6 +315,10 @@ impl Driver {
                 step = self.objects.next() => step,
                 Some(derived) = self.derivations.recv() => {
                     self.take_derived(derived);
+                    continue;
+                }
+                Some(observations) = self.observations.recv() => {
+                    self.observe(observations).await;
                     continue;
                 }
                 Some(Named { pods, done }) = self.namings.recv() => {
@@ -317,18 +374,17 @@ impl Driver {
         None
     }
 
-    /// Takes in an object, or what stands in for one that cannot be read, with what is told of it.
+    /// Takes in a stored object, or what stands in for one that cannot be read, with what is told of it.
     fn apply(&mut self, id: &ObjectId, object: Option<&Object>, unreadable: Option<String>) {
-        match object {
-            Some(object) => {
-                let named = self.named(id, object);
-                self.policy.engine.lock().handle_event(EngineEvent::Apply(named.as_ref().unwrap_or(object)));
-                self.followers.iter_mut().for_each(|follower| follower.apply(object));
-                self.policy.states.lock().seen(id, object.metadata().generation);
+        if self.observed.contains(id) {
+            self.policy.states.lock().twice(id, true);
+        } else {
+            match object {
+                Some(object) => self.put(id, object),
+                None => self.remove(id),
             }
-            None => self.delete(id),
+            self.policy.states.lock().unreadable(id, unreadable);
         }
-        self.policy.states.lock().unreadable(id, unreadable);
         self.known.insert(id.clone());
         if let Some(listed) = &mut self.listed {
             listed.insert(id.clone());
@@ -337,6 +393,22 @@ impl Driver {
 
     fn delete(&mut self, id: &ObjectId) {
         self.known.remove(id);
+        if self.observed.contains(id) {
+            self.policy.states.lock().twice(id, false);
+        } else {
+            self.remove(id);
+        }
+    }
+
+    fn put(&mut self, id: &ObjectId, object: &Object) {
+        let named = self.named(id, object);
+        self.policy.engine.lock().handle_event(EngineEvent::Apply(named.as_ref().unwrap_or(object)));
+        self.followers.iter_mut().for_each(|follower| follower.apply(object));
+        self.policy.states.lock().seen(id, object.metadata().generation);
+    }
+
+    /// Back to what is derived under the name, if anything is.
+    fn remove(&mut self, id: &ObjectId) {
         let derived = self.derived.get(id);
         let event = derived.map_or(EngineEvent::Delete(id), EngineEvent::Apply);
         self.policy.engine.lock().handle_event(event);
@@ -365,7 +437,15 @@ impl Driver {
     async fn name(&mut self, pods: BTreeSet<ObjectId>) {
         let changed: Vec<ObjectId> = self.named.symmetric_difference(&pods).cloned().collect();
         self.named = pods;
-        for id in changed.into_iter().filter(|id| self.known.contains(id)) {
+        for id in changed {
+            if let Some(object) = self.observed.get(&id) {
+                let named = self.named(&id, &object);
+                self.policy.engine.lock().handle_event(EngineEvent::Apply(named.as_ref().unwrap_or(&object)));
+                continue;
+            }
+            if !self.known.contains(&id) {
+                continue;
+            }
             // The store may be ahead of what was followed, which then comes again; if it does not answer, or has it no more,
             // the next word on the Pod is told as it shall be.
             if let Ok(stored) = self.stored.get(&id).await {
@@ -380,14 +460,14 @@ impl Driver {
     fn take_derived(&mut self, Derived { apply, delete, done }: Derived) {
         for object in apply {
             let id = object.id();
-            if !self.known.contains(&id) {
+            if !self.is_taken(&id) {
                 self.policy.engine.lock().handle_event(EngineEvent::Apply(&object));
                 self.policy.states.lock().seen(&id, object.metadata().generation);
             }
             self.derived.insert(id, object);
         }
         for id in delete {
-            if self.derived.remove(&id).is_some() && !self.known.contains(&id) {
+            if self.derived.remove(&id).is_some() && !self.is_taken(&id) {
                 self.policy.engine.lock().handle_event(EngineEvent::Delete(&id));
                 self.policy.states.lock().gone(&id);
             }
@@ -395,6 +475,11 @@ impl Driver {
         self.drain();
         // Whoever asked may have gone.
         let _ = done.send(());
+    }
+
+    /// Whether a stored object or one of a cluster has the name.
+    fn is_taken(&self, id: &ObjectId) -> bool {
+        self.known.contains(id) || self.observed.contains(id)
     }
 
     /// Followers come last: what they tell of an object is told when all that applies to it has been.
@@ -414,11 +499,18 @@ impl Driver {
     }
 
     fn finish_step(&mut self, revision: Revision) {
-        let first = self.policy.progress.reached().is_none();
-        if first {
-            self.consumers.iter_mut().for_each(|consumer| consumer.synced());
-            self.followers.iter_mut().for_each(|follower| follower.synced());
-        }
+        self.awaited.store = false;
+        self.tell_synced();
         self.objects.took_in(revision);
+    }
+
+    /// The first complete state has been told, if it has been.
+    fn tell_synced(&mut self) {
+        if self.awaited.store || self.awaited.clusters || self.policy.is_synced() {
+            return;
+        }
+        self.consumers.iter_mut().for_each(|consumer| consumer.synced());
+        self.followers.iter_mut().for_each(|follower| follower.synced());
+        self.policy.synced.store(true, Relaxed);
     }
 }

@@ -9,6 +9,7 @@
 //! a kind has are found in the document itself (`fields`).
 
 pub mod antrea;
+pub mod cluster;
 pub mod convert;
 pub mod endpoint_slice;
 pub mod external;

@@ -30,7 +30,10 @@ use std::{
 
 use model::{
     Address, Open, PermitEntry,
-    policy::output::{Direction, Member, NamedPort},
+    policy::{
+        output::{Direction, Member, NamedPort},
+        workload::HOST_NETWORK_LABEL,
+    },
 };
 use rustc_hash::FxHashMap;
 
@@ -176,7 +179,9 @@ impl Engine {
         self.entities.rows.iter().filter_map(|(_, entity)| {
             let labels = self.entities.profiles[entity.profile?].labels.iter();
             let labels = labels.map(|(key, value)| (self.label(*key), self.label(*value)));
-            let labels = labels.filter(|(key, _)| **key != *SERVICE_ACCOUNT_LABEL).collect();
+            let labels = labels
+                .filter(|(key, _)| **key != *SERVICE_ACCOUNT_LABEL && **key != *HOST_NETWORK_LABEL)
+                .collect();
             Some(Workload { member: Arc::clone(&entity.member), labels })
         })
     }

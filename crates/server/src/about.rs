@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drivers::{StoreKind, policy::Policy, storage::Storage};
+use drivers::{StoreKind, clusters::Clusters, policy::Policy, storage::Storage};
 use jiff::Timestamp;
 use orchestrator::execute::{CloudState, Orchestrator};
 use store::Store;
@@ -20,6 +20,7 @@ pub struct About {
     pub store: Store,
     pub kind: StoreKind,
     pub policy: Arc<Policy>,
+    pub clusters: Arc<Clusters>,
     pub orchestrator: Arc<Orchestrator>,
     pub serving: Arc<Serving>,
     pub started_at: Timestamp,
@@ -58,7 +59,7 @@ impl About {
         }
     }
 
-    /// What is stored and cannot be read, clouds that cannot be asked, what is wanted and cannot be, and rules that only one
+    /// What is stored and cannot be read, clusters and clouds that cannot be asked, what is wanted and cannot be, and rules that only one
     /// end has.
     fn attention(&self) -> Vec<String> {
         let halves = self.orchestrator.halves(None, MOST_HALVES).into_iter().map(|half| half.to_string());
@@ -75,6 +76,15 @@ impl About {
             format!("cloud {} is {} since {}: {}", view.name, view.state, view.since, view.message)
         });
         let unmet = self.orchestrator.unmet().into_iter().map(|it| format!("{}: {}", it.object, it.what));
-        self.policy.unreadable().into_iter().chain(told).chain(clouds).chain(unmet).chain(halves).collect()
+        let clusters = self.clusters.attention().into_iter();
+        self.policy
+            .unreadable()
+            .into_iter()
+            .chain(clusters)
+            .chain(told)
+            .chain(clouds)
+            .chain(unmet)
+            .chain(halves)
+            .collect()
     }
 }

@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use drivers::{
-    CertificateFiles, CloudConfig, NodesConfig, ServicesConfig, ServicesConfigError, StorageConfig, StoreKind,
+    CertificateFiles, CloudConfig, ClusterConfig, NodesConfig, ServicesConfig, ServicesConfigError,
+    StorageConfig, StoreKind,
 };
 use ipnet::Ipv4Net;
 use model::{Role, Segment};
@@ -51,6 +52,9 @@ pub struct Config {
     /// The clouds there are.
     #[serde(default)]
     pub clouds: Vec<CloudConfig>,
+    /// Kubernetes clusters whose API servers are read.
+    #[serde(default)]
+    pub kubernetes: Vec<ClusterConfig>,
     /// Where networks get their addresses.
     #[serde(default = "default_pools")]
     pub address_pools: Vec<Ipv4Net>,
@@ -187,6 +191,8 @@ pub enum ConfigError {
     ZeroStaleness,
     #[error("`clouds` names {name} twice")]
     DuplicateCloud { name: Segment },
+    #[error("`kubernetes` names several clusters; one is read for now")]
+    SeveralClusters,
     #[error("`address_pools` cannot be used: {error}")]
     Pools { error: PoolError },
     #[error(transparent)]
@@ -218,6 +224,7 @@ impl Config {
             audit: AuditConfig::default(),
             nodes: NodesConfig::default(),
             clouds: Vec::new(),
+            kubernetes: Vec::new(),
             address_pools: default_pools(),
             services: ServicesConfig::default(),
             page: no_page(),
@@ -247,6 +254,9 @@ impl Config {
             if self.clouds[..place].iter().any(|other| other.name == cloud.name) {
                 return Err(ConfigError::DuplicateCloud { name: cloud.name.clone() });
             }
+        }
+        if self.kubernetes.len() > 1 {
+            return Err(ConfigError::SeveralClusters);
         }
         Pools::new(self.address_pools.clone()).map_err(|error| ConfigError::Pools { error })?;
         self.services.ranges()?;

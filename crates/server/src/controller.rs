@@ -180,7 +180,7 @@ impl Controller {
 
 /// What the configuration comes to for the drivers.
 fn options<'a>(
-    config: &Config,
+    config: &'a Config,
     sources: &'a [&'a str],
     store: Store,
     pki: &Arc<Pki>,
@@ -194,6 +194,7 @@ fn options<'a>(
         ranges: config.services.ranges()?,
         nodes: config.nodes.clone(),
         sources,
+        clusters: &config.kubernetes,
         storage: config.storage.clone(),
         names: config.certificate_names(host_name().as_deref()),
     })

@@ -29,6 +29,8 @@ use crate::{
         tenure::Tenures,
     },
     audit::Audit,
+    cluster_statuses,
+    clusters::Clusters,
     config::Config,
     crowd::Crowd,
     explain::Explainer,
@@ -184,6 +186,15 @@ impl Front {
             !is_here && peers.node(name.as_str()).is_none_or(|node| !node.word.connected)
         };
         self.life.spawn("addresses of hosts", async move { reports.keep_addresses(&hosts, is_away).await });
+        if !self.config.kubernetes.is_empty() {
+            let writer = cluster_statuses::Writer {
+                clusters: Arc::clone(&drivers.clusters),
+                policy: Arc::clone(&drivers.policy),
+                realisations: realisations(drivers),
+                orchestrator: Arc::clone(&drivers.orchestrator),
+            };
+            self.life.spawn("statuses in clusters", writer.run());
+        }
         self.serving.begin();
     }
 
@@ -228,6 +239,7 @@ impl Front {
             store: drivers.store.clone(),
             kind: self.config.store.clone(),
             policy: Arc::clone(&drivers.policy),
+            clusters: Arc::clone(&drivers.clusters),
             orchestrator: Arc::clone(&drivers.orchestrator),
             serving: Arc::clone(&self.serving),
             started_at: self.started_at,
@@ -298,6 +310,7 @@ impl Front {
             storage: drivers.storage.clone(),
             nodes: self.nodes(drivers),
             hosts: self.hosts(drivers),
+            clusters: Clusters(Arc::clone(&drivers.clusters)),
             admissions,
             hub: Arc::clone(&drivers.transport.hub),
             credentials: Arc::clone(&self.credentials),
@@ -326,6 +339,7 @@ impl Front {
             storage: drivers.storage.clone(),
             nodes: self.nodes(drivers),
             hosts: self.hosts(drivers),
+            clusters: Clusters(Arc::clone(&drivers.clusters)),
             admissions,
             hub: Arc::clone(&drivers.transport.hub),
             credentials: Arc::clone(&self.credentials),

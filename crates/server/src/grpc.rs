@@ -7,6 +7,7 @@ mod controller;
 mod controller_today;
 mod hosts;
 mod join;
+mod kubernetes;
 mod local_sets;
 mod namespaces;
 mod node_feed;
@@ -49,6 +50,7 @@ use wire::{
         admin_server::{self, AdminServer},
         hosts_server::{self, HostsServer},
         join_server::{self, JoinServer},
+        kubernetes_server::{self, KubernetesServer},
         namespaces_server::{self, NamespacesServer},
         node_feed_server,
         nodes_server::{self, NodesServer},
@@ -66,6 +68,7 @@ use crate::{
     about::About,
     access::{Credentials, join::Admissions},
     audit::Audit,
+    clusters::Clusters,
     explain::Explainer,
     hosts::Hosts,
     metrics::Metrics,
@@ -92,6 +95,7 @@ pub struct Rooms {
     pub storage: Option<Arc<Storage>>,
     pub nodes: Nodes,
     pub hosts: Hosts,
+    pub clusters: Clusters,
     pub admissions: Arc<Admissions>,
     pub hub: Arc<Hub>,
     pub credentials: Arc<Credentials>,
@@ -123,6 +127,7 @@ pub const SERVED: &[&str] = &[
     nodes_server::SERVICE_NAME,
     hosts_server::SERVICE_NAME,
     join_server::SERVICE_NAME,
+    kubernetes_server::SERVICE_NAME,
     dataplane_events_server::SERVICE_NAME,
     wire::protos::dataplane_events_server::SERVICE_NAME,
     tonic_health::pb::health_server::SERVICE_NAME,
@@ -197,6 +202,9 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
                 serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),
+        )
+        .add_service(
+            KubernetesServer::new(kubernetes::Service(rooms.clusters.clone())).max_decoding_message_size(max),
         )
         .add_service(
             PermissionsServer::new(permissions::Service(rooms.allows.clone())).max_decoding_message_size(max),

@@ -15,6 +15,8 @@ pub mod audit;
 mod bounded;
 mod call;
 mod changes;
+mod cluster_statuses;
+mod clusters;
 mod config;
 mod controller;
 mod crowd;
@@ -49,8 +51,8 @@ pub use audit::{AuditConfig, WhenUnwritable};
 pub use config::{Config, ConfigError, HostsConfig, LimitsConfig, Listen, Page, PageFile};
 pub use controller::{Controller, StartError};
 pub use drivers::{
-    CertificateFiles, CloudConfig, DuplicateNode, EtcdConfig, NodesConfig, OpenStoreError, PluginConfig,
-    StorageConfig, StoreKind,
+    CertificateFiles, CloudConfig, ClusterConfig, DuplicateNode, EtcdConfig, NodesConfig, OpenStoreError,
+    PluginConfig, StorageConfig, StoreKind,
     objects::manifests,
     pki,
     storage::{BackendConfig, CephTarget, EndpointConfig, NbdConfig, PermitConfig},

@@ -8,6 +8,7 @@ mod events;
 mod hosts;
 mod inventory;
 mod jobs;
+mod kubernetes;
 mod map;
 mod namespaces;
 mod nodes;
@@ -51,6 +52,7 @@ use crate::{
     about::About,
     access::{Credentials, join::Admissions},
     audit::Audit,
+    clusters::Clusters,
     config::Page,
     explain::Explainer,
     failure::Failure,
@@ -80,6 +82,7 @@ pub struct App {
     pub storage: Option<Arc<Storage>>,
     pub nodes: Nodes,
     pub hosts: Hosts,
+    pub clusters: Clusters,
     pub admissions: Arc<Admissions>,
     pub hub: Arc<Hub>,
     pub credentials: Arc<Credentials>,
@@ -105,6 +108,7 @@ pub struct App {
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
         (name = "nodes", description = "Nodes: their connection, what they have applied, and what they could not"),
         (name = "hosts", description = "Machines that have joined"),
+        (name = "kubernetes", description = "Kubernetes clusters that are read"),
         (name = "services", description = "Load-balanced addresses, and where packets to them go"),
         (name = "storage", description = "Storage handed to other clusters"),
         (name = "system", description = "The controller itself"),
@@ -151,6 +155,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(hosts::list))
         .routes(routes!(hosts::get, hosts::remove))
         .routes(routes!(hosts::create_token))
+        .routes(routes!(kubernetes::list))
         .routes(routes!(services::list))
         .routes(routes!(services::get))
         .routes(routes!(services::explain))

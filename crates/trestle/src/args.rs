@@ -10,8 +10,8 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, allow, audit, check, cloud, doctor, host, job, join, link, namespace, node, object,
-        page, plugin, policy, resource, rule, service, storage, store, tag, trial,
+        access, agent, allow, audit, check, cloud, doctor, host, job, join, kubernetes, link, namespace,
+        node, object, page, plugin, policy, resource, rule, service, storage, store, tag, trial,
     },
     output::Format,
 };
@@ -44,6 +44,7 @@ pub enum Command {
   sudo trestle up --demo                            a story with real packets; Ctrl-C takes everything away
   trestle up --cloud a=fake --cloud b=fake          two clouds in memory, to try things out
   sudo trestle up --cloud lab=linux                 this machine's network namespaces as a cloud
+  trestle up --kubernetes prod=~/.kube/config       what a Kubernetes cluster has
   trestle up --plaintext-loopback --anonymous-role operator")]
     Up(UpArgs),
     /// Start a controller from a configuration file
@@ -102,6 +103,9 @@ pub enum Command {
     /// Hosts: machines that have joined
     #[command(subcommand)]
     Host(host::HostCommand),
+    /// Kubernetes clusters that are read
+    #[command(subcommand)]
+    Kubernetes(kubernetes::KubernetesCommand),
     /// Store Kubernetes-style YAML: Pods, policies, groups, external entities …
     Apply(object::ApplyArgs),
     /// Store policies for a while: they go back to what they were by themselves, unless they are confirmed
@@ -193,12 +197,16 @@ pub struct UpArgs {
     /// trestle-clouds is installed: aws=sim, azure=sim, gcp=sim and ibm=sim
     #[arg(long, value_name = "NAME=KIND", value_parser = crate::commands::serve::cloud)]
     pub cloud: Vec<crate::commands::serve::CloudFlag>,
+    /// A Kubernetes cluster to read: its Pods, policies and services, as its API server has them. Without KUBECONFIG as the Pod that
+    /// this runs in, elsewhere as kubectl would
+    #[arg(long, value_name = "NAME[=KUBECONFIG]", value_parser = crate::commands::serve::cluster)]
+    pub kubernetes: Vec<server::ClusterConfig>,
     /// With --plaintext-loopback: the role of callers without token or certificate
     #[arg(long, value_name = "ROLE", requires = "plaintext_loopback")]
     pub anonymous_role: Option<Role>,
     /// Play a story: two clouds, two nodes with Pods, a service and storage, step by step and with real packets. Then stay
     /// up, and leave nothing behind. Keeps everything in a directory of its own. Without root a part is left out
-    #[arg(long, conflicts_with_all = ["cloud", "plaintext_loopback"])]
+    #[arg(long, conflicts_with_all = ["cloud", "kubernetes", "plaintext_loopback"])]
     pub demo: bool,
     /// With --demo: what the story's clouds are made of
     #[arg(long, value_enum, default_value_t, requires = "demo")]

@@ -11,6 +11,7 @@ pub mod here;
 pub mod host;
 pub mod job;
 pub mod join;
+pub mod kubernetes;
 pub mod link;
 pub mod namespace;
 pub mod node;
@@ -81,6 +82,7 @@ pub async fn run(command: Option<Command>, output: Format, connection: Connectio
         Command::Host(command) => {
             during("Reading", host::run(command, output, connection.connect().await?)).await
         }
+        Command::Kubernetes(command) => kubernetes::run(command, output, connection).await,
         Command::Apply(args) => {
             during("Applying", object::apply(args, output, connection.connect().await?)).await
         }

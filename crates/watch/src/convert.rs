@@ -93,7 +93,9 @@ pub fn source_kind(kind: Kind) -> &'static str {
     match kind {
         Kind::AntreaNetworkPolicy => "AntreaNetworkPolicy",
         Kind::AntreaClusterNetworkPolicy => "AntreaClusterNetworkPolicy",
-        // The engine makes policies from three kinds only.
+        // What agents of Antrea know them by; today's is the successor of both, and they do not know it.
+        Kind::AdminNetworkPolicy | Kind::ClusterNetworkPolicy => "AdminNetworkPolicy",
+        Kind::BaselineAdminNetworkPolicy => "BaselineAdminNetworkPolicy",
         _ => "K8sNetworkPolicy",
     }
 }

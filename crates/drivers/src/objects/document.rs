@@ -111,6 +111,11 @@ impl Document {
         json
     }
 
+    /// As it was read, by whoever knows its kind.
+    pub(super) fn of(object: Object, json: Value) -> Self {
+        Self { id: object.id(), object, json, unknown: Vec::new() }
+    }
+
     /// The same document with another `spec`.
     pub(super) fn with_spec(&self, change: impl FnOnce(&mut Map<String, Value>)) -> Self {
         let mut json = self.json.clone();

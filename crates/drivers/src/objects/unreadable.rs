@@ -1,7 +1,7 @@
-//! Stored objects whose shape this version cannot read, or that have fields it does not know: a problem that is told, never
-//! an object that is forgotten (pure).
+//! Objects, stored or of a cluster, whose shape this version cannot read, or that have fields it does not know: a problem that is
+//! told, never an object that is forgotten (pure).
 //!
-//! In: what is stored. Out: what to tell, and an object that stands in for it and opens nothing:
+//! In: the document. Out: what to tell, and an object that stands in for it and opens nothing:
 //!
 //! ```text
 //!   policy          the same policy, denying everything to all that it selects; if that cannot be read either, to all
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Document, document::list};
 
-/// A stored object that cannot be read, or not as a whole.
+/// An object that cannot be read, or not as a whole.
 #[derive(Clone, Debug)]
 pub struct Unreadable {
     pub id: ObjectId,
@@ -52,8 +52,17 @@ impl Unreadable {
         Self { id, reason: list(unknown), fault: Fault::Unknown { decides }, stand_in }
     }
 
-    /// What a user is told, and what to do about it.
+    /// What a user is told of a stored one, and what to do about it.
     pub fn told(&self) -> String {
+        self.told_of("is stored but", "until it is applied again or deleted")
+    }
+
+    /// The same of one that a cluster has.
+    pub fn told_of_cluster(&self, cluster: &str) -> String {
+        self.told_of(&format!("of cluster {cluster}"), "until it is changed there")
+    }
+
+    fn told_of(&self, place: &str, until: &str) -> String {
         let Self { id, reason, fault, .. } = self;
         let (what, left_out) = match fault {
             Fault::Shape => ("cannot be read", "what cannot be read of it is left out"),
@@ -65,7 +74,7 @@ impl Unreadable {
             Kind::Group | Kind::ClusterGroup => "policies that name it fail closed",
             _ => left_out,
         };
-        format!("{id} is stored but {what}, and {done} until it is applied again or deleted: {reason}")
+        format!("{id} {place} {what}, and {done} {until}: {reason}")
     }
 }
 
@@ -123,6 +132,19 @@ fn closed(id: &ObjectId, document: &Value, unknown: &[Problem]) -> Option<Object
         let spec = |selector: &Value| json!({"podSelector": selector, "policyTypes": ["Ingress", "Egress"]});
         // An absent selector is not an unreadable one, but selects nothing either.
         return with(spec(&stored["podSelector"])).or_else(|| with(spec(&json!({}))));
+    }
+    if id.kind.is_cluster_policy() {
+        let readable = |field: &str| with(json!({field: stored[field]})).map(|_| stored[field].clone());
+        let is_known = !unknown.iter().any(|problem| problem.path.contains("subject"));
+        let subject = readable("subject").filter(|subject| is_known && subject.is_object());
+        // A rule without a peer that is understood denies everything.
+        let denies = json!([{"action": "Deny"}]);
+        return with(json!({
+            "tier": readable("tier").filter(Value::is_string).unwrap_or_else(|| json!("Admin")),
+            "priority": readable("priority").filter(Value::is_number).unwrap_or_else(|| json!(0)),
+            "subject": subject.unwrap_or_else(|| json!({"namespaces": {}})),
+            "ingress": denies, "egress": denies,
+        }));
     }
     let all = match id.kind {
         Kind::AntreaNetworkPolicy => json!([{"podSelector": {}}]),
@@ -286,7 +308,7 @@ mod tests {
 
     #[test]
     fn what_is_not_even_json_closes_too() {
-        for kind in [Kind::NetworkPolicy, Kind::AntreaNetworkPolicy, Kind::AntreaClusterNetworkPolicy] {
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.is_policy()) {
             let id = ObjectId { kind, namespace: String::new(), name: "a".into() };
             assert!(Unreadable::new(id, &Value::Null, String::new()).stand_in.is_some(), "{kind:?}");
         }

@@ -300,7 +300,7 @@ async fn a_lost_lease_is_replaced_and_an_orderly_end_takes_everything_along() {
     let life = Life::default();
     let transport = Transport::start(&NodesConfig::default(), dir.path(), &[], &life);
     let rooms = Rooms {
-        policy: Policy::start(&Objects::new(store.clone(), Ranges::default()), vec![], vec![], &life),
+        policy: Policy::start(&Objects::new(store.clone(), Ranges::default()), false, vec![], vec![], &life),
         hub: Arc::clone(&transport.hub),
         watch: Arc::new(Cache::new(1)),
     };

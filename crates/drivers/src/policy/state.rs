@@ -25,8 +25,10 @@ pub struct States {
     policies: BTreeMap<ObjectId, PolicyState>,
     /// Whose span each has: of several policies under one name, one after the other, the newest one's.
     newest: BTreeMap<ObjectId, Identifier>,
-    /// Stored objects that cannot be read, of any kind, and what is told of each.
+    /// Objects that cannot be read, of any kind, and what is told of each.
     unreadable: BTreeMap<ObjectId, String>,
+    /// Names that a stored object and one of a cluster have.
+    twice: BTreeSet<ObjectId>,
 }
 
 impl States {
@@ -50,8 +52,19 @@ impl States {
         }
     }
 
+    /// Whether a stored object and one of a cluster have the name.
+    pub(super) fn twice(&mut self, id: &ObjectId, is_twice: bool) {
+        match is_twice {
+            true => drop(self.twice.insert(id.clone())),
+            false => drop(self.twice.remove(id)),
+        }
+    }
+
     pub(super) fn unreadables(&self) -> Vec<String> {
-        self.unreadable.values().cloned().collect()
+        let twice = self.twice.iter().map(|id| {
+            format!("{id} is stored here, and a Kubernetes cluster has one of that name, which counts: delete or rename one of them")
+        });
+        self.unreadable.values().cloned().chain(twice).collect()
     }
 
     pub(super) fn apply(&mut self, updates: &[Update]) {
@@ -91,6 +104,17 @@ impl States {
             state.span.remove(key);
         }
         state.span.extend(update.span_added.iter().cloned());
+    }
+
+    pub(super) fn faulty(&self) -> Vec<(ObjectId, Vec<Problem>)> {
+        let told = |id: &ObjectId| self.unreadable.get(id).map(|told| Problem::new("", told.clone()));
+        let faults = self.policies.iter().map(|(id, state)| {
+            (id, told(id).into_iter().chain(state.problems.iter().cloned()).collect::<Vec<_>>())
+        });
+        faults
+            .filter(|(_, problems)| !problems.is_empty())
+            .map(|(id, problems)| (id.clone(), problems))
+            .collect()
     }
 
     pub(super) fn list(&self) -> Vec<(ObjectId, PolicyState)> {

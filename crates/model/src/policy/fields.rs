@@ -9,6 +9,7 @@
 //! `spec`, `spec.containers[].ports[]` and `status`, but not in its volumes.
 
 mod antrea;
+mod cluster;
 mod kubernetes;
 
 use serde_json::Value;
@@ -21,6 +22,8 @@ enum Shape {
     Any,
     List(&'static Shape),
     Object(Object),
+    /// The same, and what is not known in it is told by those who read it: it is the rule's fault, not the policy's.
+    Open(Object),
     /// Known, but what it says cannot be kept here; why.
     Unsupported(&'static str),
 }
@@ -30,6 +33,10 @@ struct Object {
     within: &'static [(&'static str, Shape)],
     /// Known and not looked into.
     known: &'static [&'static str],
+}
+
+const fn open(within: &'static [(&'static str, Shape)]) -> Shape {
+    Shape::Open(Object { within, known: &[] })
 }
 
 const fn object(within: &'static [(&'static str, Shape)], known: &'static [&'static str]) -> Shape {
@@ -50,6 +57,9 @@ fn shape(kind: Kind) -> &'static Shape {
         Kind::Tier => &antrea::TIER,
         Kind::ClusterGroup | Kind::Group => &antrea::GROUP,
         Kind::AntreaNetworkPolicy | Kind::AntreaClusterNetworkPolicy => &antrea::POLICY,
+        Kind::ClusterNetworkPolicy | Kind::AdminNetworkPolicy | Kind::BaselineAdminNetworkPolicy => {
+            &cluster::POLICY
+        }
     }
 }
 
@@ -66,6 +76,8 @@ fn versions(kind: Kind) -> &'static [&'static str] {
         }
         Kind::ClusterGroup => &["crd.antrea.io/v1beta1", "crd.antrea.io/v1alpha3", "crd.antrea.io/v1alpha2"],
         Kind::Group => &["crd.antrea.io/v1beta1", "crd.antrea.io/v1alpha3"],
+        Kind::ClusterNetworkPolicy => &["policy.networking.k8s.io/v1alpha2"],
+        Kind::AdminNetworkPolicy | Kind::BaselineAdminNetworkPolicy => &["policy.networking.k8s.io/v1alpha1"],
     }
 }
 
@@ -110,11 +122,21 @@ fn look<'a>(shape: &Shape, value: &'a Value, path: &mut Vec<Step<'a>>, problems:
                 path.pop();
             }
         }
+        (Shape::Open(object), Value::Object(fields)) => {
+            for (name, value) in fields {
+                let Some((_, shape)) = object.within.iter().find(|(known, _)| known == name) else {
+                    continue;
+                };
+                path.push(Step::Field(name));
+                look(shape, value, path, problems);
+                path.pop();
+            }
+        }
         (Shape::Unsupported(why), value) if !value.is_null() => {
             problems.push(Problem::new(text(path), *why));
         }
         // Of another type than the API has there, which reading the object tells.
-        (Shape::Any | Shape::List(_) | Shape::Object(_) | Shape::Unsupported(_), _) => {}
+        (Shape::Any | Shape::List(_) | Shape::Object(_) | Shape::Open(_) | Shape::Unsupported(_), _) => {}
     }
 }
 

@@ -1,11 +1,11 @@
 //! One value for any object the engine takes, and the name that finds it again.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
-use super::{antrea, endpoint_slice, external, kubernetes, meta::ObjectMeta, service, workload};
+use super::{antrea, cluster, endpoint_slice, external, kubernetes, meta::ObjectMeta, service, workload};
 
 /// The order is that of a cold start: what is selected before what selects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub enum Kind {
     NetworkPolicy,
     AntreaNetworkPolicy,
     AntreaClusterNetworkPolicy,
+    ClusterNetworkPolicy,
+    AdminNetworkPolicy,
+    BaselineAdminNetworkPolicy,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -41,6 +44,9 @@ pub enum Object {
     NetworkPolicy(kubernetes::NetworkPolicy),
     AntreaNetworkPolicy(antrea::Policy),
     AntreaClusterNetworkPolicy(antrea::Policy),
+    ClusterNetworkPolicy(cluster::ClusterNetworkPolicy),
+    AdminNetworkPolicy(cluster::AdminNetworkPolicy),
+    BaselineAdminNetworkPolicy(cluster::AdminNetworkPolicy),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,6 +85,11 @@ impl TypeMeta {
             ("networking.k8s.io", "NetworkPolicy") => Ok(Kind::NetworkPolicy),
             ("crd.antrea.io", "NetworkPolicy") => Ok(Kind::AntreaNetworkPolicy),
             ("crd.antrea.io", "ClusterNetworkPolicy") => Ok(Kind::AntreaClusterNetworkPolicy),
+            ("policy.networking.k8s.io", "ClusterNetworkPolicy") => Ok(Kind::ClusterNetworkPolicy),
+            ("policy.networking.k8s.io", "AdminNetworkPolicy") => Ok(Kind::AdminNetworkPolicy),
+            ("policy.networking.k8s.io", "BaselineAdminNetworkPolicy") => {
+                Ok(Kind::BaselineAdminNetworkPolicy)
+            }
             ("crd.antrea.io", "Tier") => Ok(Kind::Tier),
             ("crd.antrea.io", "Group") => Ok(Kind::Group),
             ("crd.antrea.io", "ClusterGroup") => Ok(Kind::ClusterGroup),
@@ -90,7 +101,7 @@ impl TypeMeta {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Namespace,
         Kind::Node,
         Kind::Pod,
@@ -104,9 +115,12 @@ impl Kind {
         Kind::NetworkPolicy,
         Kind::AntreaNetworkPolicy,
         Kind::AntreaClusterNetworkPolicy,
+        Kind::ClusterNetworkPolicy,
+        Kind::AdminNetworkPolicy,
+        Kind::BaselineAdminNetworkPolicy,
     ];
 
-    /// Its name here, which tells the two kinds called NetworkPolicy apart.
+    /// Its name here, which tells the kinds called NetworkPolicy apart, and those called ClusterNetworkPolicy.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Namespace => "Namespace",
@@ -122,6 +136,9 @@ impl Kind {
             Kind::NetworkPolicy => "NetworkPolicy",
             Kind::AntreaNetworkPolicy => "AntreaNetworkPolicy",
             Kind::AntreaClusterNetworkPolicy => "AntreaClusterNetworkPolicy",
+            Kind::ClusterNetworkPolicy => "ClusterNetworkPolicy",
+            Kind::AdminNetworkPolicy => "AdminNetworkPolicy",
+            Kind::BaselineAdminNetworkPolicy => "BaselineAdminNetworkPolicy",
         }
     }
 
@@ -129,9 +146,18 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Policies of either kind, which are enforced somewhere.
+    /// Policies of any kind, which are enforced somewhere.
     pub fn is_policy(self) -> bool {
         matches!(self, Kind::NetworkPolicy | Kind::AntreaNetworkPolicy | Kind::AntreaClusterNetworkPolicy)
+            || self.is_cluster_policy()
+    }
+
+    /// Of policy.networking.k8s.io, today's or earlier.
+    pub fn is_cluster_policy(self) -> bool {
+        matches!(
+            self,
+            Kind::ClusterNetworkPolicy | Kind::AdminNetworkPolicy | Kind::BaselineAdminNetworkPolicy
+        )
     }
 
     pub fn is_namespaced(self) -> bool {
@@ -140,7 +166,10 @@ impl Kind {
             | Kind::Node
             | Kind::Tier
             | Kind::ClusterGroup
-            | Kind::AntreaClusterNetworkPolicy => false,
+            | Kind::AntreaClusterNetworkPolicy
+            | Kind::ClusterNetworkPolicy
+            | Kind::AdminNetworkPolicy
+            | Kind::BaselineAdminNetworkPolicy => false,
             Kind::Pod
             | Kind::Service
             | Kind::EndpointSlice
@@ -170,6 +199,11 @@ impl Kind {
             Kind::AntreaClusterNetworkPolicy => {
                 Object::AntreaClusterNetworkPolicy(Deserialize::deserialize(from)?)
             }
+            Kind::ClusterNetworkPolicy => Object::ClusterNetworkPolicy(Deserialize::deserialize(from)?),
+            Kind::AdminNetworkPolicy => Object::AdminNetworkPolicy(Deserialize::deserialize(from)?),
+            Kind::BaselineAdminNetworkPolicy => {
+                Object::BaselineAdminNetworkPolicy(Deserialize::deserialize(from)?)
+            }
         })
     }
 }
@@ -190,6 +224,9 @@ impl Object {
             Object::NetworkPolicy(_) => Kind::NetworkPolicy,
             Object::AntreaNetworkPolicy(_) => Kind::AntreaNetworkPolicy,
             Object::AntreaClusterNetworkPolicy(_) => Kind::AntreaClusterNetworkPolicy,
+            Object::ClusterNetworkPolicy(_) => Kind::ClusterNetworkPolicy,
+            Object::AdminNetworkPolicy(_) => Kind::AdminNetworkPolicy,
+            Object::BaselineAdminNetworkPolicy(_) => Kind::BaselineAdminNetworkPolicy,
         }
     }
 
@@ -206,6 +243,8 @@ impl Object {
             Object::ClusterGroup(o) | Object::Group(o) => &o.metadata,
             Object::NetworkPolicy(o) => &o.metadata,
             Object::AntreaNetworkPolicy(o) | Object::AntreaClusterNetworkPolicy(o) => &o.metadata,
+            Object::ClusterNetworkPolicy(o) => &o.metadata,
+            Object::AdminNetworkPolicy(o) | Object::BaselineAdminNetworkPolicy(o) => &o.metadata,
         }
     }
 
@@ -222,6 +261,18 @@ impl Object {
             Object::ClusterGroup(o) | Object::Group(o) => &mut o.metadata,
             Object::NetworkPolicy(o) => &mut o.metadata,
             Object::AntreaNetworkPolicy(o) | Object::AntreaClusterNetworkPolicy(o) => &mut o.metadata,
+            Object::ClusterNetworkPolicy(o) => &mut o.metadata,
+            Object::AdminNetworkPolicy(o) | Object::BaselineAdminNetworkPolicy(o) => &mut o.metadata,
+        }
+    }
+
+    /// A policy of policy.networking.k8s.io in the words of today.
+    pub fn cluster_policy(&self) -> Option<Cow<'_, cluster::ClusterNetworkPolicy>> {
+        match self {
+            Object::ClusterNetworkPolicy(policy) => Some(Cow::Borrowed(policy)),
+            Object::AdminNetworkPolicy(policy) => Some(Cow::Owned(policy.today("Admin"))),
+            Object::BaselineAdminNetworkPolicy(policy) => Some(Cow::Owned(policy.today("Baseline"))),
+            _ => None,
         }
     }
 

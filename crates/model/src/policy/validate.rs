@@ -29,6 +29,12 @@ pub fn validate(object: &Object) -> Vec<Problem> {
         Object::NetworkPolicy(policy) => report.network_policy(policy),
         Object::AntreaNetworkPolicy(policy) => report.antrea_policy(policy, false),
         Object::AntreaClusterNetworkPolicy(policy) => report.antrea_policy(policy, true),
+        Object::ClusterNetworkPolicy(_)
+        | Object::AdminNetworkPolicy(_)
+        | Object::BaselineAdminNetworkPolicy(_) => {
+            let policy = object.cluster_policy().expect("these are its kinds");
+            report.problems.extend(policy.as_antrea().1);
+        }
     }
     report.problems
 }

@@ -147,6 +147,12 @@ pub struct NodeAddress {
     pub address: String,
 }
 
+/// On Pods on their node's network, so that policies can leave them out. Nobody can claim it.
+pub const HOST_NETWORK_LABEL: &str = "trestle.dev/host-network";
+
+/// On every workload of a Kubernetes cluster that is read, and on its namespaces: the name of the cluster. No object there can claim it.
+pub const CLUSTER_LABEL: &str = "trestle.dev/cluster";
+
 /// The type of a node's address that counts beside all others: a host that has joined speaks from any of its own.
 pub const HOST_IP: &str = "HostIP";
 /// Addresses the node uses for tunnels, comma separated, set by its agent.

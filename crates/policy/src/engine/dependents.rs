@@ -11,6 +11,7 @@ use std::{
 use model::policy::{
     Kind, Labels, ObjectId,
     antrea::{self, GroupSpec, NamespacedName, PolicySpec, SYSTEM_TIERS},
+    cluster,
     external::ExternalEntity,
     kubernetes,
     output::{Identifier, Problem},
@@ -94,7 +95,8 @@ pub(crate) struct Surroundings<'a> {
 
 impl World for Surroundings<'_> {
     fn tier_priority(&self, name: &str) -> Option<i32> {
-        let system = SYSTEM_TIERS.iter().find(|(tier, _)| *tier == name).map(|(_, priority)| *priority);
+        let mut tiers = SYSTEM_TIERS.iter().chain(&cluster::TIERS);
+        let system = tiers.find(|(tier, _)| *tier == name).map(|(_, priority)| *priority);
         self.engine.lookups.tiers.get(name).copied().or(system)
     }
 
@@ -253,6 +255,19 @@ impl Engine {
         self.set_spec(id, Some(&policy.spec));
         let uid = self.uid_of(id, &policy.metadata.uid);
         self.translate_and_install(id, &policy.spec, uid, policy.metadata.generation);
+    }
+
+    /// It depends on nothing but itself, so its text is not kept.
+    pub(super) fn apply_cluster_policy(&mut self, kind: Kind, policy: &cluster::ClusterNetworkPolicy) {
+        let metadata = &policy.metadata;
+        let id = self.policy_row(kind, "", &metadata.name);
+        let uid = self.uid_of(id, &metadata.uid);
+        let (spec, mut problems) = policy.as_antrea();
+        let translation = antrea_policy(&spec, "", &Surroundings { engine: self });
+        problems.extend(translation.problems.iter().cloned());
+        let record = self.compile(&translation, uid, metadata.generation);
+        self.install(id, Some(record));
+        self.report(id, problems);
     }
 
     fn recompile(&mut self, id: PolicyId) {

@@ -7,7 +7,7 @@ use model::policy::{
     antrea::NamespacedName,
     external::{ExternalEntity, ExternalNode, HOST_LABEL},
     output::{MemberKind, NamedPort, Protocol},
-    workload::{Node, Pod},
+    workload::{HOST_NETWORK_LABEL, Node, Pod},
 };
 use smallvec::SmallVec;
 
@@ -46,6 +46,12 @@ impl Engine {
             Object::AntreaClusterNetworkPolicy(o) => {
                 self.apply_antrea_policy(Kind::AntreaClusterNetworkPolicy, "", o)
             }
+            Object::ClusterNetworkPolicy(_)
+            | Object::AdminNetworkPolicy(_)
+            | Object::BaselineAdminNetworkPolicy(_) => {
+                let policy = object.cluster_policy().expect("these are its kinds");
+                self.apply_cluster_policy(object.kind(), &policy);
+            }
         }
     }
 
@@ -74,9 +80,12 @@ impl Engine {
                 self.set_problems(id.clone(), Vec::new());
                 self.set_group(&key, None);
             }
-            Kind::NetworkPolicy | Kind::AntreaNetworkPolicy | Kind::AntreaClusterNetworkPolicy => {
-                self.delete_policy(id)
-            }
+            Kind::NetworkPolicy
+            | Kind::AntreaNetworkPolicy
+            | Kind::AntreaClusterNetworkPolicy
+            | Kind::ClusterNetworkPolicy
+            | Kind::AdminNetworkPolicy
+            | Kind::BaselineAdminNetworkPolicy => self.delete_policy(id),
         }
     }
 
@@ -85,10 +94,14 @@ impl Engine {
             "" => "default",
             account => account,
         };
-        let labels = pod.metadata.labels.iter().filter(|(key, _)| *key != SERVICE_ACCOUNT_LABEL);
+        let own = |key: &str| key == SERVICE_ACCOUNT_LABEL || key == HOST_NETWORK_LABEL;
+        let labels = pod.metadata.labels.iter().filter(|(key, _)| !own(key));
         let mut labels: SmallVec<[(Symbol, Symbol); 8]> =
             labels.map(|(k, v)| (self.symbols.intern(k), self.symbols.intern(v))).collect();
         labels.push((self.service_account, self.symbols.intern(account)));
+        if pod.spec.host_network {
+            labels.push((self.symbols.intern(HOST_NETWORK_LABEL), self.symbols.intern("true")));
+        }
         labels.sort_unstable();
         let ports = pod.spec.containers.iter().flat_map(|container| &container.ports);
         let ports =

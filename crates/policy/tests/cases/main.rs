@@ -4,6 +4,7 @@
 mod antrea;
 mod bad_input;
 mod bugs;
+mod cluster_policies;
 mod design;
 mod groups;
 mod harness;

@@ -303,6 +303,9 @@ pub const TABLE: &[Rule] = &[
     write("trestle.v1.Join/Join", Who::Anyone),
     write("trestle.v1.Join/Renew", NODES),
     write("trestle.v1.Join/Leave", NODES),
+    // Kubernetes clusters.
+    read("trestle.v1.Kubernetes/ListClusters", READERS),
+    read("GET /clusters", READERS),
     // The controller itself.
     read("trestle.v1.Admin/GetStatus", READERS),
     export("trestle.v1.Admin/Backup", ADMINS),

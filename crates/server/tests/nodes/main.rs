@@ -7,6 +7,7 @@ mod allotments;
 mod faults;
 mod hosts;
 mod identities;
+mod kubernetes;
 mod original;
 mod original_defects;
 mod protocol;

@@ -24,7 +24,13 @@ pub fn compute(objects: &Objects) -> State {
     let mut state = State::default();
     for (id, object) in &objects.0 {
         let namespace = id.namespace.clone();
+        let cluster_policy = object.cluster_policy().map(|policy| policy.as_antrea());
         let (translation, logging) = match object {
+            _ if let Some((spec, faults)) = &cluster_policy => {
+                let mut translation = antrea_policy(spec, "", objects);
+                translation.problems = [faults.clone(), translation.problems].concat();
+                (translation, false)
+            }
             Object::NetworkPolicy(policy) => (kubernetes_policy(policy), logs(objects, &namespace)),
             Object::AntreaNetworkPolicy(policy) | Object::AntreaClusterNetworkPolicy(policy) => {
                 (antrea_policy(&policy.spec, &namespace, objects), false)

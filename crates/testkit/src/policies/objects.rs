@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use model::policy::{
     Kind, Labels, Object, ObjectId,
     antrea::{GroupSpec, NamespacedName, SYSTEM_TIERS},
+    cluster,
     external::ExternalEntity,
     output::{Member, MemberKind, NamedPort, Protocol},
+    workload::HOST_NETWORK_LABEL,
 };
 use policy::World;
 
@@ -33,8 +35,17 @@ impl Objects {
                 Object::Pod(pod) => {
                     let account = Some(&pod.spec.service_account_name).filter(|a| !a.is_empty());
                     let account = account.cloned().unwrap_or("default".into());
-                    let mut labels = pod.metadata.labels.clone();
+                    let mut labels: Labels = pod
+                        .metadata
+                        .labels
+                        .clone()
+                        .into_iter()
+                        .filter(|(key, _)| key != HOST_NETWORK_LABEL)
+                        .collect();
                     labels.insert("internal.antrea.io/service-account".into(), account);
+                    if pod.spec.host_network {
+                        labels.insert(HOST_NETWORK_LABEL.into(), "true".into());
+                    }
                     let ports = pod.spec.containers.iter().flat_map(|c| &c.ports);
                     workloads.push((
                         labels,
@@ -110,7 +121,11 @@ impl World for Objects {
     fn tier_priority(&self, name: &str) -> Option<i32> {
         match self.get(Kind::Tier, "", name) {
             Some(Object::Tier(tier)) => Some(tier.spec.priority),
-            _ => SYSTEM_TIERS.iter().find(|(tier, _)| *tier == name).map(|(_, priority)| *priority),
+            _ => SYSTEM_TIERS
+                .iter()
+                .chain(&cluster::TIERS)
+                .find(|(tier, _)| *tier == name)
+                .map(|(_, priority)| *priority),
         }
     }
 

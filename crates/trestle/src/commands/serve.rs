@@ -10,7 +10,8 @@ use model::{Role, Segment};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 use server::{
-    CloudConfig, Config, Controller, Listen, PageFile, PluginConfig, StorageConfig, access::session::LOGIN,
+    CloudConfig, ClusterConfig, Config, Controller, Listen, PageFile, PluginConfig, StorageConfig,
+    access::session::LOGIN,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::warn;
@@ -63,6 +64,7 @@ pub fn config(args: &UpArgs, data_dir: PathBuf) -> Config {
     let mut config = Config::in_dir(data_dir);
     config.listen = Listen { http: args.http, grpc: args.grpc, watch: args.watch };
     (config.plaintext_loopback, config.anonymous_role) = (args.plaintext_loopback, args.anonymous_role);
+    config.kubernetes.clone_from(&args.kubernetes);
     config.storage = Some(StorageConfig::nbd(args.nbd));
     config.page = page_file;
     config
@@ -185,6 +187,17 @@ pub fn log_to_stderr(default: &str) {
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     if io::stderr().is_terminal() { builder.init() } else { builder.json().init() }
+}
+
+/// `NAME[=KUBECONFIG]` of a Kubernetes cluster.
+pub fn cluster(text: &str) -> Result<ClusterConfig, String> {
+    let (name, kubeconfig) = match text.split_once('=') {
+        Some((_, "")) => return Err("after the = a kubeconfig is needed".to_owned()),
+        Some((name, path)) => (name, Some(PathBuf::from(path))),
+        None => (text, None),
+    };
+    let name = name.parse().map_err(|err| format!("{name:?} cannot be a cluster's name: {err}"))?;
+    Ok(ClusterConfig { name, kubeconfig, context: None })
 }
 
 /// A cloud that `trestle up` is to have.

@@ -25,13 +25,16 @@ use crate::{
 type Client = ObjectsClient<Connection>;
 
 /// What may be tried: what decides, and not what it decides about.
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 9] = [
     Kind::Tier,
     Kind::ClusterGroup,
     Kind::Group,
     Kind::NetworkPolicy,
     Kind::AntreaNetworkPolicy,
     Kind::AntreaClusterNetworkPolicy,
+    Kind::ClusterNetworkPolicy,
+    Kind::AdminNetworkPolicy,
+    Kind::BaselineAdminNetworkPolicy,
 ];
 
 /// Flags of `trestle try`.

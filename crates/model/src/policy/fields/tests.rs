@@ -89,7 +89,7 @@ fn what_antrea_knows_and_trestle_cannot_keep_is_told() {
 fn no_name_stands_twice_in_one_place() {
     fn check(shape: &Shape) {
         match shape {
-            Shape::Object(object) => {
+            Shape::Object(object) | Shape::Open(object) => {
                 let mut names: Vec<_> = object.names().collect();
                 names.sort_unstable();
                 assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
