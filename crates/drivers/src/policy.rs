@@ -25,7 +25,10 @@ use std::{
 
 use futures::FutureExt as _;
 use life::Life;
-use model::policy::{Object, ObjectId, output::Update};
+use model::policy::{
+    Object, ObjectId,
+    output::{Identifier, Update},
+};
 use parking_lot::Mutex;
 use policy::{
     Engine, Event as EngineEvent, View,
@@ -230,6 +233,16 @@ impl Policy {
     /// What is told of stored objects that cannot be read, sorted by object.
     pub fn unreadable(&self) -> Vec<String> {
         self.states.lock().unreadables()
+    }
+
+    /// One policy with its state, and its name to nodes: none as long as no place needs it.
+    pub fn get(&self, id: &ObjectId) -> Option<(PolicyState, Option<Identifier>)> {
+        self.states.lock().get(id)
+    }
+
+    /// The name that a policy has to a node, if it is to be enforced there.
+    pub fn uid_at(&self, id: &ObjectId, node: &str) -> Option<Identifier> {
+        self.states.lock().uid_at(id, node)
     }
 
     /// All policies with their state, sorted.

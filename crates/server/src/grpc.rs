@@ -5,6 +5,7 @@ mod admin;
 pub(crate) mod audit;
 mod controller;
 mod controller_today;
+mod enforcement;
 mod hosts;
 mod join;
 mod local_sets;
@@ -47,6 +48,7 @@ use wire::{
     trestle::v1::{
         access_server::{self, AccessServer},
         admin_server::{self, AdminServer},
+        enforcement_server::{self, EnforcementServer},
         hosts_server::{self, HostsServer},
         join_server::{self, JoinServer},
         namespaces_server::{self, NamespacesServer},
@@ -66,6 +68,7 @@ use crate::{
     about::About,
     access::{Credentials, join::Admissions},
     audit::Audit,
+    enforcement::Enforcement,
     explain::Explainer,
     hosts::Hosts,
     metrics::Metrics,
@@ -88,6 +91,7 @@ pub struct Rooms {
     pub explainer: Explainer,
     pub allows: Allows,
     pub realisations: Realisations,
+    pub enforcement: Arc<Enforcement>,
     pub services: Arc<Services>,
     pub storage: Option<Arc<Storage>>,
     pub nodes: Nodes,
@@ -113,6 +117,7 @@ pub const SERVED: &[&str] = &[
     objects_server::SERVICE_NAME,
     permissions_server::SERVICE_NAME,
     policies_server::SERVICE_NAME,
+    enforcement_server::SERVICE_NAME,
     services_server::SERVICE_NAME,
     sets_server::SERVICE_NAME,
     storage_server::SERVICE_NAME,
@@ -206,6 +211,13 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
                 policy: rooms.policy.clone(),
                 realisations: rooms.realisations.clone(),
                 explainer: rooms.explainer.clone(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(
+            EnforcementServer::new(enforcement::Service {
+                enforcement: rooms.enforcement.clone(),
+                serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),
         )

@@ -18,6 +18,7 @@ mod changes;
 mod config;
 mod controller;
 mod crowd;
+pub mod enforcement;
 mod explain;
 pub mod failure;
 mod front;

@@ -12,7 +12,7 @@ use prometheus_client::{
 };
 use tonic::Code;
 
-use crate::failure::code_name;
+use crate::{enforcement::EnforcementFigures, failure::code_name};
 
 mod figures;
 mod nodes;
@@ -36,6 +36,7 @@ pub struct Metrics {
     registry: Registry,
     requests: Family<Call, Counter>,
     seconds: Family<Operation, Histogram>,
+    pub enforcement: EnforcementFigures,
     pub panics: Counter,
     pub audit_failures: Counter,
     pub audit_left_out: Counter,
@@ -66,6 +67,7 @@ impl Default for Metrics {
         });
         registry.register("requests", "Calls by operation and result", requests.clone());
         registry.register("request_seconds", "Time until a call's reply began", seconds.clone());
+        let enforcement = EnforcementFigures::register(&mut registry);
         let mut counter = |name, help| {
             let metric = Counter::default();
             registry.register(name, help, metric.clone());
@@ -91,6 +93,7 @@ impl Default for Metrics {
             storage,
             requests,
             seconds,
+            enforcement,
             panics,
             audit_failures,
             audit_left_out,

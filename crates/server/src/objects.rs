@@ -18,6 +18,7 @@ use wire::trestle::v1::{
 
 use crate::{
     audit::{self, DRY_RUN},
+    enforcement,
     failure::Failure,
 };
 
@@ -76,9 +77,13 @@ impl Changing {
         let (applied, revision) = result?;
         match dry_run {
             true => audit::note(DRY_RUN),
-            false => applied.iter().for_each(|applied| audit::changed(applied.change.clone())),
+            false => {
+                enforcement::stored_objects(&applied, revision);
+                applied.iter().for_each(|applied| audit::changed(applied.change.clone()));
+            }
         }
         self.policy.reach(revision).await;
+        enforcement::computed();
         Ok(applied.into_iter().map(wire_applied).collect())
     }
 }

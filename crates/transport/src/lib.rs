@@ -24,13 +24,15 @@ mod hub;
 mod key;
 mod object;
 mod session;
+mod steps;
 
 pub use body::FeedBody;
-pub use core::{Change, Core, From, HeldObject, Plan, SpanChange};
+pub use core::{Change, Concerned, Core, From, HeldObject, Plan, SpanChange};
 pub use deframe::{Deframer, FrameError};
 pub use dialect::{Dialect, DialectId, Frames, Members, Start, StartMode, frame};
 pub use digest::{BUCKETS, Buckets, Digest, bucket};
-pub use hub::{Hub, Options, Source, Stats};
+pub use hub::{Hub, Options, Source, Standing, Stats};
 pub use key::{Hash, Key, Kind, Revision};
 pub use object::Member;
 pub use session::{Duplicate, End, Opening, Refused, Session, SessionView};
+pub use steps::Had;
