@@ -13,9 +13,10 @@
 //! A change is known to the controller that took it, and until it stops. Nodes that are connected to others are known by what these
 //! tell. Not here: what a change means (`drivers`), who must be told (`transport`).
 
+mod answer;
 mod change;
-mod figures;
 mod noted;
+mod slowest;
 
 use std::{
     cell::OnceCell,
@@ -41,16 +42,20 @@ use tonic::{Code, Status};
 use wire::trestle::v1::{EnforcementState, SlowNode, WaitingPlace};
 
 pub use self::{
+    answer::{WAIT, answer, waits},
     change::Kind,
-    figures::EnforcementFigures,
     noted::{Begun, about_tag, computed, stored, stored_objects, stored_resources},
 };
 use self::{
-    change::{Book, Change, Place, together},
-    figures::{Slowest, Stage},
+    change::{Book, Change, Place, Question, together},
     noted::Noted,
+    slowest::Slowest,
 };
-use crate::{failure::Failure, serving};
+use crate::{
+    failure::Failure,
+    metrics::{EnforcementFigures, Stage},
+    serving,
+};
 
 /// In metadata and headers: which change a reply is about.
 pub const HEADER: &str = "trestle-change";
@@ -123,7 +128,7 @@ impl Enforcement {
         let noted = begun.take()?;
         let change = Change::new(noted.kind, begun.began, begun.after);
         let number = self.book.lock().enter(change);
-        self.figures.observe(noted.kind, Stage::Stored, noted.stored.duration_since(begun.began));
+        self.figures.observe(noted.kind.as_str(), Stage::Stored, noted.stored.duration_since(begun.began));
         let settling = Arc::clone(self);
         let (began, after) = (begun.began, begun.after);
         self.life.spawn_once("whom a change concerns", async move {
@@ -270,9 +275,17 @@ impl Enforcement {
             resources.extend(clouds.iter().flat_map(|cloud| self.rooms.orchestrator.guarded(cloud)));
         }
         places.extend(resources.into_iter().map(|name| (Place::Resource(name), Revision(0))));
-        self.figures.observe(kind, Stage::Computed, computed.saturating_duration_since(began));
+        self.figures.observe(kind.as_str(), Stage::Computed, computed.saturating_duration_since(began));
         self.book.lock().settle(number, places, policies, Instant::now());
-        self.look(|number_of, _| number_of == number);
+        let places: Vec<Place> = self
+            .book
+            .lock()
+            .get(number)
+            .into_iter()
+            .flat_map(Change::waiting)
+            .map(|(place, _)| place.clone())
+            .collect();
+        self.look(places);
         self.moved.send_modify(|moved| *moved += 1);
     }
 
@@ -287,6 +300,8 @@ impl Enforcement {
         let mut heard = self.rooms.hub.heard();
         let mut changes = self.rooms.orchestrator.changes();
         let mut standing = self.rooms.orchestrator.standing();
+        // Who is not connected here does not answer, however often it is asked.
+        let mut absent = BTreeSet::new();
         loop {
             // None of the senders goes before the controller does.
             let is_quiet = tokio::select! {
@@ -296,36 +311,42 @@ impl Enforcement {
                 () = tokio::time::sleep(LOOK) => true,
             };
             tokio::time::sleep(GATHER).await;
-            let now = Instant::now();
-            self.book.lock().age(now, |kind, late| self.figures.late(kind, late));
-            self.look(|_, change| is_quiet || change.is_fresh(now));
-            self.figures.waiting(self.book.lock().open().count());
+            let places: Vec<Place> = {
+                let mut book = self.book.lock();
+                book.age(Instant::now(), |kind, late| self.figures.late(kind.as_str(), late));
+                book.waiting().filter(|place| is_quiet || !absent.contains(*place)).cloned().collect()
+            };
+            if is_quiet {
+                absent.clear();
+            }
+            absent.extend(self.look(places));
+            self.figures.waiting(self.book.lock().open());
             self.moved.send_modify(|moved| *moved += 1);
         }
     }
 
-    /// Asks every place that has not said to have one of these changes.
-    fn look(&self, which: impl Fn(u64, &Change) -> bool) {
+    /// Asks places about all that they have not said to have. Gives back those that are not connected here.
+    fn look(&self, places: Vec<Place>) -> Vec<Place> {
         let clouds = Clouds::default();
-        let looked_at: Vec<(u64, Change)> = {
-            let book = self.book.lock();
-            book.open()
-                .filter(|(number, change)| which(*number, change))
-                .map(|(n, c)| (n, c.clone()))
-                .collect()
-        };
-        for (number, change) in looked_at {
-            let mut had = Vec::new();
-            for place in change.waiting() {
-                if let Said::Has(when) = self.ask(&change, place, &clouds) {
-                    self.observe(&change, place.0, when);
-                    had.push((place.0.clone(), when.map_or_else(Instant::now, |(_, applied)| applied)));
+        let mut absent = Vec::new();
+        for place in places {
+            let questions = self.book.lock().questions(&place);
+            for Question { number, change, needed } in questions {
+                if let Said::Has(when) = self.ask(&change, (&place, needed), &clouds) {
+                    self.observe(&change, &place, when);
+                    let since = when.map_or_else(Instant::now, |(_, applied)| applied);
+                    self.book.lock().had(number, vec![(place.clone(), since)]);
                 }
             }
-            if !had.is_empty() {
-                self.book.lock().had(number, had);
+            let is_here = match &place {
+                Place::Node(name) => self.rooms.hub.is_connected(name),
+                Place::Resource(_) => true,
+            };
+            if !is_here {
+                absent.push(place);
             }
         }
+        absent
     }
 
     fn observe(&self, change: &Change, place: &Place, when: Option<(Instant, Instant)>) {
@@ -335,11 +356,24 @@ impl Enforcement {
             // Another controller's: what it did when is not known here.
             (None, Place::Node(_)) => return,
         };
+        // Of a node that was away, or was not there yet, it says nothing how long it was.
+        let connected = match place {
+            Place::Node(name) => self.rooms.hub.session(name).map(|view| view.connected_at),
+            Place::Resource(_) => None,
+        };
+        let age = connected.and_then(|at| SystemTime::now().duration_since(at).ok());
+        if age.is_some_and(|age| age < change.began.elapsed()) {
+            return;
+        }
         if let Some(sent) = sent {
-            self.figures.observe(change.kind, Stage::Sent, sent.saturating_duration_since(change.began));
+            self.figures.observe(
+                change.kind.as_str(),
+                Stage::Sent,
+                sent.saturating_duration_since(change.began),
+            );
         }
         let took = applied.saturating_duration_since(change.began);
-        self.figures.observe(change.kind, Stage::Enforced, took);
+        self.figures.observe(change.kind.as_str(), Stage::Enforced, took);
         if let Place::Node(name) = place {
             self.slowest.lock().took(name, change.kind, took, Instant::now());
         }
@@ -396,13 +430,14 @@ impl Enforcement {
 
     /// Agents on the watch API report each policy, and of nothing else.
     fn ask_stock_agent(&self, change: &Change, name: &str) -> Option<Said> {
-        let of_it: Vec<_> =
-            change.policies().filter_map(|policy| self.rooms.policy.uid_at(policy, name)).collect();
-        if of_it.is_empty() {
+        if self.rooms.watch.reports() == 0 {
             return None;
         }
-        for policy in &of_it {
-            if let Err(why) = self.rooms.watch.reported(name, policy)?.1 {
+        let mut of_it =
+            change.policies().filter_map(|policy| self.rooms.policy.uid_at(policy, name)).peekable();
+        of_it.peek()?;
+        for policy in of_it {
+            if let Err(why) = self.rooms.watch.reported(name, &policy)?.1 {
                 return Some(not(format!("it could not: {why}"), true));
             }
         }

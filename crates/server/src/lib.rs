@@ -18,7 +18,7 @@ mod changes;
 mod config;
 mod controller;
 mod crowd;
-pub mod enforcement;
+mod enforcement;
 mod explain;
 pub mod failure;
 mod front;
@@ -57,5 +57,6 @@ pub use drivers::{
     storage::{BackendConfig, CephTarget, EndpointConfig, NbdConfig, PermitConfig},
     transport, trials,
 };
+pub use enforcement::HEADER as CHANGE_HEADER;
 pub use restore::{RestoreError, restore_store};
 pub use tls::TlsError;

@@ -12,12 +12,14 @@ use prometheus_client::{
 };
 use tonic::Code;
 
-use crate::{enforcement::EnforcementFigures, failure::code_name};
+use crate::failure::code_name;
 
+mod enforcement;
 mod figures;
 mod nodes;
 mod storage;
 
+pub use enforcement::{EnforcementFigures, Stage};
 use figures::Figures;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -30,6 +32,10 @@ struct Call {
 struct Operation {
     operation: &'static str,
 }
+
+/// What changes are of, as metrics name it.
+const CHANGES: &[&str] =
+    &["policy", "workload", "service", "objects", "tag", "rule", "permission", "resource", "link"];
 
 /// Every metric of the controller.
 pub struct Metrics {
@@ -67,7 +73,7 @@ impl Default for Metrics {
         });
         registry.register("requests", "Calls by operation and result", requests.clone());
         registry.register("request_seconds", "Time until a call's reply began", seconds.clone());
-        let enforcement = EnforcementFigures::register(&mut registry);
+        let enforcement = EnforcementFigures::register(&mut registry, CHANGES);
         let mut counter = |name, help| {
             let metric = Counter::default();
             registry.register(name, help, metric.clone());

@@ -4,7 +4,7 @@
 
 mod body;
 mod delta;
-pub mod enforcement;
+mod enforcement;
 mod events;
 mod hosts;
 mod inventory;

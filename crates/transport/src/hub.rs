@@ -230,6 +230,10 @@ impl Hub {
         core.node(name).is_some_and(|node| core.has_own(node))
     }
 
+    pub fn is_connected(&self, name: &str) -> bool {
+        self.registry.lock().find(name).is_some()
+    }
+
     /// Changes when a node says what it has, comes or goes.
     pub fn heard(&self) -> watch::Receiver<u64> {
         self.heard.subscribe()

@@ -9,8 +9,10 @@
 //! `spec`, `spec.containers[].ports[]` and `status`, but not in its volumes.
 
 mod antrea;
+mod known;
 mod kubernetes;
 
+pub use known::is_known;
 use serde_json::Value;
 
 use super::{Kind, output::Problem};

@@ -31,7 +31,6 @@ use crate::{
     call::{Place, panicked, refuse, result_code},
     enforcement::{self, Begun, Enforcement},
     failure::Failure,
-    rest,
 };
 
 /// Time calls get to end when the controller stops: as long as connections get.
@@ -75,8 +74,8 @@ pub async fn take_in(request: Request, max: usize) -> Result<Request, Failure> {
 /// Carries a call out, on record. If the returned future is dropped, the call goes on.
 pub async fn carry_out(gate: Arc<Gate>, asked: Asked, request: Request, next: Next) -> Response {
     let is_grpc = asked.is_grpc;
-    let waits = !is_grpc && rest::enforcement::waits(request.uri().query());
-    let enforcement = gate.enforcement.clone().filter(|_| waits);
+    let waits = !is_grpc && enforcement::waits(request.uri().query());
+    let following = gate.enforcement.clone().filter(|_| waits);
     let (answer, answered) = oneshot::channel();
     let life = gate.life.clone();
     let carried = async move {
@@ -89,8 +88,8 @@ pub async fn carry_out(gate: Arc<Gate>, asked: Asked, request: Request, next: Ne
         refuse(Failure::new(Code::Internal, "the call failed inside the server; see its log"), is_grpc)
     });
     // The call has ended and given its place back; who waits, waits for what came of it.
-    match enforcement {
-        Some(enforcement) => rest::enforcement::answer(&enforcement, response).await,
+    match following {
+        Some(following) => enforcement::answer(&following, response).await,
         None => response,
     }
 }

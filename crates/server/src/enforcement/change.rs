@@ -17,9 +17,10 @@ use model::{
 };
 use tokio::time::Instant;
 
-/// Changes remembered.
+/// Changes remembered, and places that they concern, in all.
 const KEPT: usize = 4_096;
-/// For so long a change is looked at whenever a node says something, and then once a second.
+const KEPT_PLACES: usize = 1 << 20;
+/// Who does not have a change after so long is late.
 const FRESH: Duration = Duration::from_secs(60);
 /// For so long who does not have a change is asked at all, unless somebody waits for it.
 const FOLLOWED: Duration = Duration::from_secs(600);
@@ -86,21 +87,22 @@ pub struct Book {
     changes: BTreeMap<u64, Change>,
     /// Those that somebody does not have, or of which that is not known yet.
     open: BTreeSet<u64>,
+    /// Of those, the ones that each place does not have.
+    waiting: BTreeMap<Place, BTreeSet<u64>>,
+    /// Places that changes concern, in all.
+    places: usize,
+}
+
+/// A place that is to be asked whether it has a change.
+#[derive(Debug)]
+pub struct Question {
+    pub number: u64,
+    pub change: Change,
+    /// Up to where it must have what the hub handed out.
+    pub needed: Revision,
 }
 
 impl Kind {
-    pub const ALL: [Self; 9] = [
-        Self::Policy,
-        Self::Workload,
-        Self::Service,
-        Self::Objects,
-        Self::Tag,
-        Self::Rule,
-        Self::Permission,
-        Self::Resource,
-        Self::Link,
-    ];
-
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Policy => "policy",
@@ -158,7 +160,7 @@ impl Change {
         self.policies.iter()
     }
 
-    pub fn is_fresh(&self, now: Instant) -> bool {
+    fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.began) < FRESH
     }
 
@@ -193,11 +195,32 @@ impl Book {
         self.next += 1;
         self.changes.insert(self.next, change);
         self.open.insert(self.next);
-        while self.changes.len() > KEPT {
-            let Some((oldest, _)) = self.changes.pop_first() else { break };
-            self.open.remove(&oldest);
-        }
+        self.forget();
         self.next
+    }
+
+    fn forget(&mut self) {
+        while self.changes.len() > 1 && (self.changes.len() > KEPT || self.places > KEPT_PLACES) {
+            let Some(oldest) = self.changes.keys().next().copied() else { break };
+            self.close(oldest);
+            if let Some(change) = self.changes.remove(&oldest) {
+                self.places -= change.concerned.len();
+            }
+        }
+    }
+
+    /// Nobody is asked about a change any more.
+    fn close(&mut self, number: u64) {
+        self.open.remove(&number);
+        let Some(change) = self.changes.get(&number) else { return };
+        for (place, _) in change.waiting() {
+            if let Some(numbers) = self.waiting.get_mut(place) {
+                numbers.remove(&number);
+                if numbers.is_empty() {
+                    self.waiting.remove(place);
+                }
+            }
+        }
     }
 
     pub fn get(&self, number: u64) -> Option<&Change> {
@@ -220,10 +243,16 @@ impl Book {
         }
         change.concerned = Arc::new(waiting.keys().cloned().collect());
         change.policies = policies.into();
+        self.places += waiting.len();
         if waiting.is_empty() {
-            (change.last, _) = (Some(now), self.open.remove(&number));
+            change.last = Some(now);
+            self.open.remove(&number);
+        }
+        for place in waiting.keys() {
+            self.waiting.entry(place.clone()).or_default().insert(number);
         }
         change.waiting = Some(Arc::new(waiting));
+        self.forget();
     }
 
     /// Places have a change, each since when.
@@ -232,8 +261,15 @@ impl Book {
         let Some(waiting) = &mut change.waiting else { return };
         let waiting = Arc::make_mut(waiting);
         for (place, since) in places {
-            if waiting.remove(&place).is_some() {
-                change.last = change.last.max(Some(since));
+            if waiting.remove(&place).is_none() {
+                continue;
+            }
+            change.last = change.last.max(Some(since));
+            if let Some(numbers) = self.waiting.get_mut(&place) {
+                numbers.remove(&number);
+                if numbers.is_empty() {
+                    self.waiting.remove(&place);
+                }
             }
         }
         if waiting.is_empty() {
@@ -241,9 +277,25 @@ impl Book {
         }
     }
 
-    /// Those that somebody is not known to have.
-    pub fn open(&self) -> impl Iterator<Item = (u64, &Change)> {
-        self.open.iter().filter_map(|number| Some((*number, self.changes.get(number)?)))
+    /// How many changes somebody is not known to have.
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Places that do not have some change.
+    pub fn waiting(&self) -> impl Iterator<Item = &Place> {
+        self.waiting.keys()
+    }
+
+    /// What a place is to be asked.
+    pub fn questions(&self, place: &Place) -> Vec<Question> {
+        let numbers = self.waiting.get(place).into_iter().flatten();
+        let question = |number: &u64| {
+            let change = self.changes.get(number)?.clone();
+            let needed = *change.waiting.as_ref()?.get(place)?;
+            Some(Question { number: *number, change, needed })
+        };
+        numbers.filter_map(question).collect()
     }
 
     /// Tells, once for each change, how many do not have it after a minute; and gives up those that are long ago.
@@ -259,7 +311,7 @@ impl Book {
                 given_up.push(*number);
             }
         }
-        given_up.iter().for_each(|number| drop(self.open.remove(number)));
+        given_up.into_iter().for_each(|number| self.close(number));
     }
 }
 
@@ -288,13 +340,13 @@ mod tests {
         assert_eq!(told(&book, &[one], after(begin, 5)), (COMPUTING, 0, 0, 5));
         let places = vec![(node("a"), Revision(4)), (node("b"), Revision(5)), (node("a"), Revision(6))];
         book.settle(one, places, Vec::new(), after(begin, 6));
-        let needed: Vec<_> = book.get(one).unwrap().waiting().map(|(_, needed)| needed.0).collect();
-        assert_eq!(needed, [6, 5], "each must have the last that concerned it");
+        let needed = |name| book.questions(&node(name)).iter().map(|one| one.needed.0).collect::<Vec<_>>();
+        assert_eq!([needed("a"), needed("b")], [[6], [5]], "each must have the last that concerned it");
         book.had(one, vec![(node("b"), after(begin, 20))]);
         assert_eq!(told(&book, &[one], after(begin, 30)), (PENDING, 2, 1, 30));
         book.had(one, vec![(node("a"), after(begin, 15)), (node("c"), after(begin, 999))]);
         assert_eq!(told(&book, &[one], after(begin, 500)), (ENFORCED, 2, 2, 20));
-        assert_eq!(book.open().count(), 0);
+        assert_eq!(book.open(), 0);
     }
 
     #[test]
@@ -330,9 +382,9 @@ mod tests {
             });
         }
         assert_eq!(late, [(2, Kind::Rule, 1)]);
-        assert_eq!(book.open().count(), 1);
+        assert_eq!(book.open(), 1);
         book.age(begin + FOLLOWED + FRESH, |_, _| panic!("it was told"));
-        assert_eq!(book.open().count(), 0);
+        assert_eq!(book.open(), 0);
         // Who asks is still answered.
         assert_eq!(told(&book, &[one], begin).0, PENDING);
     }
@@ -343,7 +395,16 @@ mod tests {
         let numbers: Vec<u64> =
             (0..=KEPT).map(|_| book.enter(Change::new(Kind::Tag, begin, Revision(0)))).collect();
         assert!(book.get(numbers[0]).is_none() && book.get(numbers[1]).is_some());
-        assert_eq!(book.open().count(), KEPT);
+        assert_eq!(book.open(), KEPT);
+        // Large ones count for more.
+        let last = *numbers.last().unwrap();
+        let many = (0..KEPT_PLACES).map(|number| (node(&number.to_string()), Revision(1))).collect();
+        book.settle(last, many, Vec::new(), begin);
+        assert!(book.get(last).is_some() && book.waiting().count() == KEPT_PLACES);
+        let next = book.enter(Change::new(Kind::Tag, begin, Revision(0)));
+        book.settle(next, vec![(node("a"), Revision(1))], Vec::new(), begin);
+        assert!(book.get(last).is_none(), "it was one place too many");
+        assert_eq!(book.waiting().collect::<Vec<_>>(), [&node("a")]);
     }
 
     #[test]

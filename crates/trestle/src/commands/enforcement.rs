@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use jiff::SignedDuration;
-use server::enforcement::HEADER;
+use server::CHANGE_HEADER;
 use tokio::time::Instant;
 use tonic::Response;
 use wire::trestle::v1::{
@@ -49,7 +49,7 @@ pub struct Changes(Vec<String>);
 impl Changes {
     /// Takes the name out of a reply; one that changed nothing has none.
     pub fn of<T>(&mut self, reply: Response<T>) -> T {
-        let name = reply.metadata().get(HEADER).and_then(|name| name.to_str().ok());
+        let name = reply.metadata().get(CHANGE_HEADER).and_then(|name| name.to_str().ok());
         self.0.extend(name.map(str::to_owned));
         reply.into_inner()
     }
