@@ -280,6 +280,8 @@ fn request(
         validation: Validation::from(args.validate).into(),
         prune: args.prune,
         keep: services.cloned().collect(),
+        // Of what is only checked nobody reads what would change.
+        no_differences: !args.dry_run,
     }
 }
 
