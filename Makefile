@@ -6,7 +6,7 @@ SEED ?= 1000
 # The seed of what long tests make up; they say it.
 FRESH := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 # make bench ONLY=store runs one family.
-ONLY ?= store tags objects policy watch transport nft services orchestrator clouds storage guests
+ONLY ?= store tags objects policy watch transport nft services orchestrator clouds storage guests server
 
 # make up CLOUDS=sim plays in simulated public clouds.
 CLOUDS ?= linux
@@ -42,6 +42,7 @@ check: ## Format and lints, of what has changed since they last passed: the loop
 
 bench: ## One JSON line per figure: make bench ONLY="store tags"
 	scripts/test-deps
+	$(if $(filter server,$(ONLY)),$(CARGO) build --release --locked -p trestle)
 	@for family in $(ONLY); do $(CARGO) bench --quiet --locked -p benches --bench $$family || exit 1; done
 
 SECONDS ?= 60

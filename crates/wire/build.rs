@@ -25,6 +25,7 @@ const FILES: &[&str] = &[
     "trestle/v1/access.proto",
     "trestle/v1/admin.proto",
     "trestle/v1/cloud.proto",
+    "trestle/v1/enforcement.proto",
     "trestle/v1/hosts.proto",
     "trestle/v1/kubernetes.proto",
     "trestle/v1/namespaces.proto",

@@ -36,6 +36,7 @@ const STRICT: &str = "#[serde(deny_unknown_fields)]";
 const ABSENT: &str = "#[serde(skip)]";
 const UNLESS_EMPTY: &str = r#"#[serde(skip_serializing_if = "String::is_empty")]"#;
 const UNLESS_NO_ITEM: &str = r#"#[serde(skip_serializing_if = "Vec::is_empty")]"#;
+const UNLESS_FALSE: &str = r#"#[serde(skip_serializing_if = "std::ops::Not::not")]"#;
 const UNLESS_NONE: &str = r#"#[serde(skip_serializing_if = "Option::is_none")]"#;
 const UNLESS_ZERO: &str = r#"#[serde(skip_serializing_if = "crate::json::is_zero")]"#;
 const ROLE: &str = written!("role", "String");
@@ -104,6 +105,24 @@ const ANSWERS: &[Shape] = &[
         "PolicyState",
         &[("namespace", UNLESS_EMPTY), ("span", ABSENT), ("places", named!("span"))],
     ),
+    (
+        "trestle.v1.PolicyDetail",
+        "PolicyDetail",
+        &[("policy", "#[serde(flatten)] #[schema(value_type = PolicyState)]")],
+    ),
+    (
+        "trestle.v1.PolicyPlace",
+        "PolicyPlace",
+        &[
+            ("since", written!("millis_or_none", "Option<String>")),
+            ("since", UNLESS_NONE),
+            ("at_latest", UNLESS_FALSE),
+            ("message", UNLESS_EMPTY),
+        ],
+    ),
+    ("trestle.v1.EnforcementState", "Enforcement", &[("waiting", UNLESS_NO_ITEM)]),
+    ("trestle.v1.WaitingPlace", "WaitingPlace", &[("failed", UNLESS_FALSE)]),
+    ("trestle.v1.SlowNode", "SlowNode", &[]),
     ("trestle.v1.PolicyProblem", "FieldProblem", &[]),
     ("trestle.v1.NodeFailure", "NodeFailure", &[]),
     (

@@ -12,13 +12,13 @@ use tracing::error;
 use crate::{
     clusters::Clusters,
     config::{CloudConfig, ClusterConfig, NodesConfig, StoreKind},
-    enforcer::{Enforcer, Rooms},
+    enforcer::{Enforcer, Followed, Rooms},
     hosts::Hosts,
     namespaces::{NamespaceError, Namespaces},
     objects::{Objects, ObjectsError},
     orchestration::{self, CloudsError},
     peers::{self, Peers},
-    permissions::Permissions,
+    permissions::{Permissions, Told},
     pki::Pki,
     policy::{Consumer, ObjectFollower, Policy, WatchFeed},
     services::Services,
@@ -69,6 +69,10 @@ pub struct Drivers {
     pub clusters: Arc<Clusters>,
     /// How far the policy engine knows the resources, in the orchestrator's count of changes.
     pub enforced: watch::Receiver<u64>,
+    /// How far clouds have what the engine says of them.
+    pub followed: Followed,
+    /// How far permissions are worked out.
+    pub permitted: watch::Receiver<Told>,
     pub services: Arc<Services>,
     pub watch: Arc<::watch::Cache>,
     pub transport: Arc<Transport>,
@@ -77,6 +81,7 @@ pub struct Drivers {
     /// Why there is none although it was asked for.
     pub storage_failure: Option<String>,
     enforcer: Enforcer,
+    permitting: watch::Sender<Told>,
     trials: Arc<Trials>,
     kind: StoreKind,
     data_dir: PathBuf,
@@ -118,7 +123,7 @@ impl Drivers {
         let storage = storage.and_then(Result::ok);
         let cache = Arc::new(::watch::Cache::new(first_revision()));
         let transport = Transport::start(&nodes, &data_dir, sources, life);
-        let enforcer = Enforcer::default();
+        let (enforcer, permitting) = (Enforcer::default(), watch::Sender::default());
         let consumers: Vec<Box<dyn Consumer>> = vec![
             Box::new(WatchFeed(Arc::clone(&cache))),
             transport.policy_consumer(),
@@ -139,6 +144,9 @@ impl Drivers {
             policy,
             clusters,
             enforced: enforcer.reached(),
+            followed: enforcer.followed(),
+            permitted: permitting.subscribe(),
+            permitting,
             store,
             tags,
             namespaces,
@@ -184,7 +192,7 @@ impl Drivers {
         };
         std::mem::take(&mut self.enforcer).start(rooms, life).await;
         self.hosts.start_telling(Arc::clone(&self.policy), life).await;
-        self.permissions().start(life).await;
+        self.permissions().start(self.permitting.clone(), life).await;
         orchestration::add_clouds(&self.orchestrator, clouds, &self.data_dir, pki, life).await?;
         self.peers.publish(name.clone(), life);
         let leader = format!("the controller on {name}");

@@ -36,7 +36,7 @@ use orchestrator::{
 use store::Revision;
 use tokio::sync::{Notify, watch};
 
-pub use feed::Feed;
+pub use feed::{Feed, Followed};
 
 use self::reports::Told;
 use crate::{policy::Policy, span::span_key, tags::Tags};
@@ -49,6 +49,7 @@ const GATHER: Duration = Duration::from_millis(10);
 pub struct Enforcer {
     news: Arc<Notify>,
     held: feed::Held,
+    pulse: feed::Pulse,
     reached: watch::Sender<u64>,
 }
 
@@ -59,7 +60,12 @@ impl Enforcer {
     }
 
     pub fn feed(&self) -> Feed {
-        Feed::new(Arc::clone(&self.news), Arc::clone(&self.held))
+        Feed::new(Arc::clone(&self.news), Arc::clone(&self.held), self.pulse.clone())
+    }
+
+    /// Whether what the engine has said of clouds has come to the orchestrator.
+    pub fn followed(&self) -> Followed {
+        self.pulse.followed()
     }
 
     /// Tells the orchestrator what policies say, again and again. The first word is said before this returns, so that
@@ -68,6 +74,7 @@ impl Enforcer {
         let mut running = Running {
             rooms,
             held: self.held,
+            pulse: self.pulse,
             entities: BTreeMap::new(),
             meaning: PolicyMeaning::default(),
             generations: BTreeMap::new(),
@@ -94,6 +101,7 @@ pub struct Rooms {
 struct Running {
     rooms: Rooms,
     held: feed::Held,
+    pulse: feed::Pulse,
     /// The entities the engine has been told.
     entities: BTreeMap<ObjectId, Object>,
     meaning: PolicyMeaning,
@@ -150,6 +158,7 @@ impl Running {
 
     /// Works out what the engine's present state means for resources.
     fn follow_policies(&mut self) {
+        let beat = self.pulse.beat();
         let resources = self.rooms.orchestrator.placed();
         let clouds: BTreeSet<Segment> = resources.into_iter().map(|(name, ..)| name.cloud).collect();
         let mut view = PolicyView::default();
@@ -175,6 +184,7 @@ impl Running {
             self.verdicts = Arc::new(self.meaning.verdicts.clone());
         }
         self.rooms.orchestrator.set_verdicts(Arc::clone(&self.verdicts));
+        self.pulse.follow(beat);
         let standing = Arc::clone(&self.rooms.orchestrator.standing().borrow());
         self.report(&standing);
     }

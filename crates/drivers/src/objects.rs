@@ -33,7 +33,7 @@ use store::{
 };
 
 pub use document::{Document, Stored, Validation};
-pub use plan::{Applied, Outcome, Revised};
+pub use plan::{Applied, Detail, Outcome, Revised};
 pub use unreadable::Unreadable;
 
 use crate::blocking::blocking;
@@ -91,6 +91,18 @@ impl Objects {
         keep: Option<HashSet<ObjectId>>,
         dry_run: bool,
     ) -> Result<(Vec<Applied>, Revision), ObjectsError> {
+        self.apply_telling(Detail::Everything, documents, set, keep, dry_run).await
+    }
+
+    /// The same, and tells no more of each than is asked for.
+    pub async fn apply_telling(
+        &self,
+        detail: Detail,
+        documents: Arc<[Document]>,
+        set: &str,
+        keep: Option<HashSet<ObjectId>>,
+        dry_run: bool,
+    ) -> Result<(Vec<Applied>, Revision), ObjectsError> {
         let mut ids = BTreeSet::new();
         if let Some(twice) = documents.iter().find(|document| !ids.insert(document.id())) {
             return Err(ObjectsError::Twice(twice.id().clone()));
@@ -105,7 +117,7 @@ impl Objects {
             let going: BTreeSet<_> = going.iter().filter(|id| found.contains_key(id)).cloned().collect();
             let documents = allotments.complete(&ranges, &documents, &going, found)?;
             let mut plan = plan::delete(&going.into_iter().collect::<Vec<_>>(), found)?;
-            let plan::Plan { applied, writes } = plan::apply(&documents, &set, found);
+            let plan::Plan { applied, writes } = plan::apply(&documents, &set, found, detail);
             plan.applied.extend(applied);
             plan.writes.extend(writes);
             Ok(plan)
@@ -189,8 +201,8 @@ impl Objects {
         let revised = self.change(false, std::slice::from_ref(id), move |found, _| {
             let stored = found.get(&gone).and_then(|(stored, _)| stored.as_ref());
             match stored.map_or(Revised::Keep, |stored| decide(&stored.document)) {
-                Revised::Keep => Ok(plan::apply(&[], "", found)),
-                Revised::Put(document) => Ok(plan::apply(&[*document], "", found)),
+                Revised::Keep => Ok(plan::apply(&[], "", found, Detail::Record)),
+                Revised::Put(document) => Ok(plan::apply(&[*document], "", found, Detail::Record)),
                 Revised::Delete => plan::delete(std::slice::from_ref(&gone), found),
             }
         });
@@ -320,7 +332,7 @@ pub fn read_key(key: &Key) -> Option<ObjectId> {
 
 /// What an entry of a watch holds; none if its key is no object's. An error is an object that cannot be read, or not all of
 /// which is known: it was stored by another version, or because whoever applied it asked for that.
-pub fn read(entry: &Entry) -> Option<Result<Stored, Box<Unreadable>>> {
+fn read(entry: &Entry) -> Option<Result<Stored, Box<Unreadable>>> {
     let unreadable = match Stored::read(entry) {
         Ok(stored) => {
             let unknown = fields::unknown(stored.id().kind, stored.document.json());
@@ -356,6 +368,15 @@ pub fn read_of_cluster(kind: Kind, json: Value) -> Result<Object, Box<Unreadable
         return Ok(object);
     }
     Err(Box::new(Unreadable::unknown(&Document::of(object, json), &unknown)))
+}
+
+/// The same without the document, for those who need what it means: of what is as it should be none is made.
+pub fn read_object(entry: &Entry) -> Option<Result<Object, Box<Unreadable>>> {
+    let id = read_key(&entry.key)?;
+    match document::known_object(id.kind, entry).filter(|object| object.id() == id) {
+        Some(object) => Some(Ok(object)),
+        None => read(entry).map(|read| read.map(|stored| stored.document.into_object())),
+    }
 }
 
 /// Reads an entry of a snapshot; none if it cannot be read, which the policy driver tells ([`read`]).

@@ -30,6 +30,7 @@ use model::{
 };
 use orchestrator::execute::{Asking, Elsewhere, Orchestrator};
 use store::Revision;
+use tokio::sync::watch;
 
 pub use ends::{Known, host_tag};
 pub use policies::{policy, policy_of};
@@ -38,6 +39,15 @@ use crate::{namespaces::Namespaces, policy::Policy, tags::Tags};
 
 /// How long changes are gathered, so that many at once are one step.
 const GATHER: Duration = Duration::from_millis(10);
+
+/// What was worked out from: everything up to here has come to policies, and to addresses for the orchestrator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The orchestrator's count of changes.
+    pub changes: u64,
+    pub objects: Option<Revision>,
+    pub tags: Revision,
+}
 
 /// Permissions of one controller, for callers.
 #[derive(Clone)]
@@ -115,10 +125,10 @@ impl Permissions {
 
     /// Tells what permissions come to, again and again. The first word is said before this returns, so that no node hears of
     /// policies without those of permissions.
-    pub async fn start(self, life: &Life) {
+    pub async fn start(self, told: watch::Sender<Told>, life: &Life) {
         let mut running = Running { told: BTreeMap::new(), permissions: self };
         running.tell().await;
-        life.spawn("permissions", async move { running.run().await });
+        life.spawn("permissions", async move { running.run(&told).await });
     }
 }
 
@@ -129,7 +139,7 @@ struct Running {
 }
 
 impl Running {
-    async fn run(mut self) {
+    async fn run(mut self, told: &watch::Sender<Told>) {
         let mut changes = self.permissions.orchestrator.changes();
         let mut objects = self.permissions.policy.changes();
         let mut tags = Revision(0);
@@ -140,13 +150,18 @@ impl Running {
                 _ = objects.changed() => {
                     // Objects change often, and most often no permission is about them.
                     if self.permissions.orchestrator.permissions().is_empty() && self.told.is_empty() {
+                        let seen = *objects.borrow_and_update();
+                        told.send_modify(|told| told.objects = seen);
                         continue;
                     }
                 }
                 seen = self.permissions.tags.later_than(tags) => tags = seen,
             }
             tokio::time::sleep(GATHER).await;
+            // Looked at before it is worked out: what comes meanwhile comes again.
+            let (changes, objects) = (*changes.borrow_and_update(), *objects.borrow_and_update());
             self.tell().await;
+            told.send_replace(Told { changes, objects, tags });
         }
     }
 

@@ -29,7 +29,7 @@ use futures::FutureExt as _;
 use life::Life;
 use model::policy::{
     Object, ObjectId,
-    output::{Problem, Update},
+    output::{Identifier, Problem, Update},
 };
 use observed::Observed;
 use parking_lot::Mutex;
@@ -51,8 +51,11 @@ use crate::{
     span,
 };
 
-/// Events taken in before the engine is drained, so that consumers hear something during a long load.
+/// Events taken in before others have a turn.
 const BATCH: usize = 16_384;
+/// Updates that consumers are told at once while the first state is told: nobody listens yet, and all of them at once would be in
+/// memory twice.
+const PARCEL: usize = 4_096;
 
 /// Who is told what the engine computes. Called by one task, in order.
 pub trait Consumer: Send {
@@ -275,6 +278,16 @@ impl Policy {
         self.states.lock().faulty()
     }
 
+    /// One policy with its state, and its name to nodes: none as long as no place needs it.
+    pub fn get(&self, id: &ObjectId) -> Option<(PolicyState, Option<Identifier>)> {
+        self.states.lock().get(id)
+    }
+
+    /// The name that a policy has to a node, if it is to be enforced there.
+    pub fn uid_at(&self, id: &ObjectId, node: &str) -> Option<Identifier> {
+        self.states.lock().uid_at(id, node)
+    }
+
     /// All policies with their state, sorted.
     pub fn list(&self) -> Vec<(ObjectId, PolicyState)> {
         self.states.lock().list()
@@ -314,7 +327,7 @@ impl Driver {
             let step = tokio::select! {
                 step = self.objects.next() => step,
                 Some(derived) = self.derivations.recv() => {
-                    self.take_derived(derived);
+                    self.take_derived(derived).await;
                     continue;
                 }
                 Some(observations) = self.observations.recv() => {
@@ -334,7 +347,10 @@ impl Driver {
                 let Some(step) = self.objects.next().now_or_never() else { break };
                 reached = self.take(step).or(reached);
             }
-            self.drain();
+            // The first state is worked out once, when all of it is there: until then nobody is told anything.
+            if reached.is_some() || self.policy.is_synced() {
+                self.drain().await;
+            }
             if let Some(revision) = reached {
                 self.finish_step(revision);
             }
@@ -346,14 +362,15 @@ impl Driver {
     fn take(&mut self, step: Step) -> Option<Revision> {
         match step {
             Step::Begin => {
-                self.listed = Some(BTreeSet::new());
+                // Of nothing nothing can be gone.
+                self.listed = (!self.known.is_empty()).then(BTreeSet::new);
                 self.policy.read.store(0, Relaxed);
             }
             Step::Apply(entry) => {
                 self.policy.read.fetch_add(1, Relaxed);
                 self.policy.changed.fetch_max(entry.modified.0, Relaxed);
-                match objects::read(&entry)? {
-                    Ok(stored) => self.apply(stored.id(), Some(stored.document.object()), None),
+                match objects::read_object(&entry)? {
+                    Ok(object) => self.apply(&object.id(), Some(&object), None),
                     Err(told) => self.apply(&told.id, told.stand_in.as_ref(), Some(told.told())),
                 }
             }
@@ -454,10 +471,10 @@ impl Driver {
                 self.policy.engine.lock().handle_event(EngineEvent::Apply(named.as_ref().unwrap_or(object)));
             }
         }
-        self.drain();
+        self.drain().await;
     }
 
-    fn take_derived(&mut self, Derived { apply, delete, done }: Derived) {
+    async fn take_derived(&mut self, Derived { apply, delete, done }: Derived) {
         for object in apply {
             let id = object.id();
             if !self.is_taken(&id) {
@@ -472,7 +489,7 @@ impl Driver {
                 self.policy.states.lock().gone(&id);
             }
         }
-        self.drain();
+        self.drain().await;
         // Whoever asked may have gone.
         let _ = done.send(());
     }
@@ -482,18 +499,23 @@ impl Driver {
         self.known.contains(id) || self.observed.contains(id)
     }
 
-    /// Followers come last: what they tell of an object is told when all that applies to it has been.
-    fn drain(&mut self) {
-        let mut updates = Vec::new();
-        {
-            let mut engine = self.policy.engine.lock();
-            while let Some(update) = engine.poll_update() {
-                updates.push(update);
+    /// What consumers hear of one drain is one step, but for the first state. Followers come last: what they tell of an object is told when all that applies to it has been.
+    async fn drain(&mut self) {
+        let most = if self.policy.is_synced() { usize::MAX } else { PARCEL };
+        loop {
+            let updates: Vec<Update> = {
+                let mut engine = self.policy.engine.lock();
+                std::iter::from_fn(|| engine.poll_update()).take(most).collect()
+            };
+            if updates.is_empty() {
+                break;
             }
-        }
-        if !updates.is_empty() {
             self.policy.states.lock().apply(&updates);
             self.consumers.iter_mut().for_each(|consumer| consumer.apply(&updates));
+            if updates.len() < most {
+                break;
+            }
+            tokio::task::yield_now().await;
         }
         self.followers.iter_mut().for_each(|follower| follower.flush());
     }

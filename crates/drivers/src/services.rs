@@ -122,19 +122,19 @@ struct Feed {
     source: Source,
     pods: Covered,
     /// Nodes that were told of themselves.
-    told: BTreeSet<String>,
+    told: BTreeSet<Arc<str>>,
 }
 
 impl Feed {
     /// What a node is told of itself, if there is anything.
-    fn facts(&mut self, node: String) -> Option<::transport::Change> {
+    fn facts(&mut self, node: Arc<str>) -> Option<::transport::Change> {
         let known = self.services.read(|catalog| catalog.node(&node).map(NodeFacts::from));
         let pods = self.pods.of(&node);
         if known.is_none() && pods.is_empty() {
             return self.told.remove(&node).then(|| objects::remove(ObjectKind::NodeFacts, &node));
         }
         let facts = NodeFacts { pods, ..known.unwrap_or_default() };
-        let span = SpanChange::Nodes([Arc::from(node.as_str())].into());
+        let span = SpanChange::Nodes([Arc::clone(&node)].into());
         let put = objects::put(ObjectKind::NodeFacts, &node, &facts, span);
         self.told.insert(node);
         Some(put)
@@ -156,7 +156,7 @@ impl ObjectFollower for Feed {
         let changes = self.services.catalog.write().take_changes();
         let mut nodes = self.pods.take_dirty();
         nodes.extend(changes.iter().filter_map(|change| match change {
-            Change::Node(name, _) => Some(name.clone()),
+            Change::Node(name, _) => Some(Arc::from(name.as_str())),
             Change::Slice { .. } | Change::Service(..) => None,
         }));
         let facts: Vec<_> = nodes.into_iter().filter_map(|node| self.facts(node)).collect();

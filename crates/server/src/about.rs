@@ -9,6 +9,7 @@ use store::Store;
 use wire::trestle::v1::Status;
 
 use crate::{
+    enforcement::Enforcement,
     failure::{Failure, store_failure},
     serving::Serving,
     views::MOST_HALVES,
@@ -23,6 +24,7 @@ pub struct About {
     pub clusters: Arc<Clusters>,
     pub orchestrator: Arc<Orchestrator>,
     pub serving: Arc<Serving>,
+    pub enforcement: Arc<Enforcement>,
     pub started_at: Timestamp,
     /// What is provided to other clusters, or why nothing is although it was asked for.
     pub storage: Option<Result<Arc<Storage>, String>>,
@@ -46,6 +48,7 @@ impl About {
             attention: self.attention(),
             storage: matches!(self.storage, Some(Ok(_))),
             storage_trouble: self.storage_trouble(),
+            slowest_nodes: self.enforcement.slowest(),
         })
     }
 

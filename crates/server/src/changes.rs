@@ -1,15 +1,41 @@
 //! What calls of the orchestrator changed, for the record: the same for gRPC and REST.
 
+use ::tags::Request;
+use drivers::tags::Tags;
 use model::{PermitRule, ResourceName, change::Change};
 use orchestrator::execute::{Orchestrator, Outcome, RuleHolder};
 use serde_json::Value;
 
-use crate::audit;
+use crate::{
+    audit,
+    enforcement::{self, Kind},
+    failure::Failure,
+};
 
-/// Puts a change on record, if it is to come about and was not only asked for.
-pub fn changing(outcome: Outcome, change: Change) -> Outcome {
+/// Changes a tag, whose change is followed until it is in force.
+pub async fn tag_changed(tags: &Tags, request: Request) -> Result<Change, Failure> {
+    let tag = match &request {
+        Request::SetLeaf { tag, .. }
+        | Request::SetGroup { tag, .. }
+        | Request::DeleteMembers { tag, .. }
+        | Request::DeleteTag { tag } => Some(tag),
+        // Who is told changes nothing of who may talk to whom.
+        Request::Subscribe { .. } | Request::Unsubscribe { .. } => None,
+    };
+    tag.into_iter().for_each(enforcement::about_tag);
+    let is_about_tag = tag.is_some();
+    let change = tags.request(request).await?;
+    if is_about_tag {
+        enforcement::stored(Kind::Tag);
+    }
+    Ok(change)
+}
+
+/// Puts a change on record, if it is to come about and was not only asked for, and follows it until it is in force.
+pub fn changing(kind: Kind, outcome: Outcome, change: Change) -> Outcome {
     match &outcome {
         Outcome::Job(job) => {
+            enforcement::stored_resources(kind, job);
             audit::changed(change);
             audit::note(&format!("job {}", job.id));
         }

@@ -33,6 +33,7 @@ use crate::{
     clusters::Clusters,
     config::Config,
     crowd::Crowd,
+    enforcement::{self, Enforcement},
     explain::Explainer,
     grpc,
     host_reports::HostReports,
@@ -66,6 +67,7 @@ pub struct Front {
     metrics: Arc<Metrics>,
     news: Arc<News>,
     hosts: Arc<HostReports>,
+    enforcement: Arc<Enforcement>,
     started_at: Timestamp,
 }
 
@@ -122,7 +124,18 @@ impl Front {
         let serving = Serving::start(rooms, bound, &life);
         let (news, started_at) = (News::new(), Timestamp::now());
         let hosts = Arc::default();
-        Self { config, pki, credentials, audit, serving, life, metrics, news, hosts, started_at }
+        let rooms = enforcement::Rooms {
+            hub: Arc::clone(&drivers.transport.hub),
+            peers: Arc::clone(&drivers.peers),
+            orchestrator: Arc::clone(&drivers.orchestrator),
+            tags: Arc::clone(&drivers.tags),
+            policy: Arc::clone(&drivers.policy),
+            watch: Arc::clone(&drivers.watch),
+            permitted: drivers.permitted.clone(),
+            followed: drivers.followed.clone(),
+        };
+        let enforcement = Enforcement::new(rooms, metrics.enforcement.clone(), &life);
+        Self { config, pki, credentials, audit, serving, life, metrics, news, hosts, enforcement, started_at }
     }
 
     /// Starts the listeners.
@@ -215,6 +228,7 @@ impl Front {
         let gate = Arc::new(Gate {
             credentials: Arc::clone(&self.credentials),
             audit: Arc::clone(&self.audit),
+            enforcement: Some(Arc::clone(&self.enforcement)),
             metrics: Arc::clone(&self.metrics),
             refusal: Arc::new(move |operation, anyone| serving.refusal(operation, anyone)),
             anonymous: self.config.anonymous_role,
@@ -242,6 +256,7 @@ impl Front {
             clusters: Arc::clone(&drivers.clusters),
             orchestrator: Arc::clone(&drivers.orchestrator),
             serving: Arc::clone(&self.serving),
+            enforcement: Arc::clone(&self.enforcement),
             started_at: self.started_at,
             storage: match (&drivers.storage, &drivers.storage_failure) {
                 (Some(storage), _) => Some(Ok(Arc::clone(storage))),
@@ -306,6 +321,7 @@ impl Front {
             explainer: self.explainer(drivers),
             allows: self.allows(drivers),
             realisations: realisations(drivers),
+            enforcement: Arc::clone(&self.enforcement),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
             nodes: self.nodes(drivers),
@@ -335,6 +351,7 @@ impl Front {
             explainer: self.explainer(drivers),
             allows: self.allows(drivers),
             realisations: realisations(drivers),
+            enforcement: Arc::clone(&self.enforcement),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
             nodes: self.nodes(drivers),

@@ -5,6 +5,7 @@ mod admin;
 pub(crate) mod audit;
 mod controller;
 mod controller_today;
+mod enforcement;
 mod hosts;
 mod join;
 mod kubernetes;
@@ -48,6 +49,7 @@ use wire::{
     trestle::v1::{
         access_server::{self, AccessServer},
         admin_server::{self, AdminServer},
+        enforcement_server::{self, EnforcementServer},
         hosts_server::{self, HostsServer},
         join_server::{self, JoinServer},
         kubernetes_server::{self, KubernetesServer},
@@ -69,6 +71,7 @@ use crate::{
     access::{Credentials, join::Admissions},
     audit::Audit,
     clusters::Clusters,
+    enforcement::Enforcement,
     explain::Explainer,
     hosts::Hosts,
     metrics::Metrics,
@@ -91,6 +94,7 @@ pub struct Rooms {
     pub explainer: Explainer,
     pub allows: Allows,
     pub realisations: Realisations,
+    pub enforcement: Arc<Enforcement>,
     pub services: Arc<Services>,
     pub storage: Option<Arc<Storage>>,
     pub nodes: Nodes,
@@ -117,6 +121,7 @@ pub const SERVED: &[&str] = &[
     objects_server::SERVICE_NAME,
     permissions_server::SERVICE_NAME,
     policies_server::SERVICE_NAME,
+    enforcement_server::SERVICE_NAME,
     services_server::SERVICE_NAME,
     sets_server::SERVICE_NAME,
     storage_server::SERVICE_NAME,
@@ -214,6 +219,13 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
                 policy: rooms.policy.clone(),
                 realisations: rooms.realisations.clone(),
                 explainer: rooms.explainer.clone(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(
+            EnforcementServer::new(enforcement::Service {
+                enforcement: rooms.enforcement.clone(),
+                serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),
         )

@@ -20,6 +20,7 @@ mod clusters;
 mod config;
 mod controller;
 mod crowd;
+mod enforcement;
 mod explain;
 pub mod failure;
 mod front;
@@ -58,5 +59,6 @@ pub use drivers::{
     storage::{BackendConfig, CephTarget, EndpointConfig, NbdConfig, PermitConfig},
     transport, trials,
 };
+pub use enforcement::HEADER as CHANGE_HEADER;
 pub use restore::{RestoreError, restore_store};
 pub use tls::TlsError;

@@ -14,10 +14,12 @@ use tonic::Code;
 
 use crate::failure::code_name;
 
+mod enforcement;
 mod figures;
 mod nodes;
 mod storage;
 
+pub use enforcement::{EnforcementFigures, Stage};
 use figures::Figures;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -31,11 +33,16 @@ struct Operation {
     operation: &'static str,
 }
 
+/// What changes are of, as metrics name it.
+const CHANGES: &[&str] =
+    &["policy", "workload", "service", "objects", "tag", "rule", "permission", "resource", "link"];
+
 /// Every metric of the controller.
 pub struct Metrics {
     registry: Registry,
     requests: Family<Call, Counter>,
     seconds: Family<Operation, Histogram>,
+    pub enforcement: EnforcementFigures,
     pub panics: Counter,
     pub audit_failures: Counter,
     pub audit_left_out: Counter,
@@ -66,6 +73,7 @@ impl Default for Metrics {
         });
         registry.register("requests", "Calls by operation and result", requests.clone());
         registry.register("request_seconds", "Time until a call's reply began", seconds.clone());
+        let enforcement = EnforcementFigures::register(&mut registry, CHANGES);
         let mut counter = |name, help| {
             let metric = Counter::default();
             registry.register(name, help, metric.clone());
@@ -91,6 +99,7 @@ impl Default for Metrics {
             storage,
             requests,
             seconds,
+            enforcement,
             panics,
             audit_failures,
             audit_left_out,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use drivers::{
-    objects::{Applied, Document, Objects, ObjectsError, Outcome, Validation},
+    objects::{Applied, Detail, Document, Objects, ObjectsError, Outcome, Validation},
     policy::Policy,
 };
 use model::policy::{Kind, ObjectId, output::Problem};
@@ -18,6 +18,7 @@ use wire::trestle::v1::{
 
 use crate::{
     audit::{self, DRY_RUN},
+    enforcement,
     failure::Failure,
 };
 
@@ -43,7 +44,13 @@ impl Changing {
             true => Some(request.keep.into_iter().map(object_id).collect::<Result<_, _>>()?),
             false => None,
         };
-        let applied = self.objects.apply(Arc::clone(&documents), &request.set, keep, request.dry_run).await;
+        let detail = match (request.no_differences, request.dry_run) {
+            (false, _) => Detail::Everything,
+            (true, false) => Detail::Record,
+            (true, true) => Detail::Outcome,
+        };
+        let (set, dry_run) = (&request.set, request.dry_run);
+        let applied = self.objects.apply_telling(detail, Arc::clone(&documents), set, keep, dry_run).await;
         let applied = self.settled(applied, request.dry_run).await?;
         let warnings = if validation == Validation::Warn { warnings(&documents) } else { Vec::new() };
         Ok(ApplyObjectsResponse { applied, warnings })
@@ -76,9 +83,13 @@ impl Changing {
         let (applied, revision) = result?;
         match dry_run {
             true => audit::note(DRY_RUN),
-            false => applied.iter().for_each(|applied| audit::changed(applied.change.clone())),
+            false => {
+                enforcement::stored_objects(&applied, revision);
+                applied.iter().for_each(|applied| audit::changed(applied.change.clone()));
+            }
         }
         self.policy.reach(revision).await;
+        enforcement::computed();
         Ok(applied.into_iter().map(wire_applied).collect())
     }
 }

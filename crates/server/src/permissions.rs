@@ -24,7 +24,8 @@ use wire::trestle::v1::{
 };
 
 use crate::{
-    audit, changes::changing, explain::Explainer, failure::Failure, realisation::Realisations, views,
+    audit, changes::changing, enforcement::Kind, explain::Explainer, failure::Failure,
+    realisation::Realisations, views,
 };
 
 /// Of resources that are written without.
@@ -61,7 +62,9 @@ impl Allows {
                 audit::changed(Change::between(object, Some(&value), Some(&value)));
                 None
             }
-            Some(outcome) => changing(outcome, Change::between(object, None, Some(&value))).job(),
+            Some(outcome) => {
+                changing(Kind::Permission, outcome, Change::between(object, None, Some(&value))).job()
+            }
         };
         let info = self.get(permission.name().as_str()).unwrap_or_else(|_| self.planned(&asking));
         let job = job.as_ref().map(views::job);
@@ -88,7 +91,11 @@ impl Allows {
         let outcome = self.permissions.orchestrator.deny(&name, dry_run).await?;
         let value = before.and_then(|permission| serde_json::to_value(&permission).ok());
         let object = format!("permission {name}");
-        let outcome = changing(outcome, Change::between(object, Some(&value.unwrap_or_default()), None));
+        let outcome = changing(
+            Kind::Permission,
+            outcome,
+            Change::between(object, Some(&value.unwrap_or_default()), None),
+        );
         let info = info.map(|info| PermissionInfo {
             state: if dry_run { info.state } else { "gone".to_owned() },
             message: String::new(),

@@ -6,16 +6,21 @@ use std::{collections::HashMap, sync::Arc};
 
 use ::transport::{Hub, SessionView};
 use drivers::{
-    peers::{NodeElsewhere, Peers, is_caught_up},
+    peers::{NodeElsewhere, Peers, is_caught_up, millis},
     policy::Policy,
     transport::objects,
 };
 use model::policy::{
-    ObjectId,
+    Kind, ObjectId,
     output::{Identifier, Problem},
 };
+use tonic::Code;
 use watch::{Cache, Millis, Others, Outcome, Phase, Realisation};
-use wire::trestle::v1::{NodeFailure, ObjectKind, PolicyProblem, PolicyState};
+use wire::trestle::v1::{
+    NodeFailure, ObjectKind, PolicyDetail, PolicyPlace, PolicyProblem, PolicyRequest, PolicyState,
+};
+
+use crate::failure::Failure;
 
 /// Who knows how far nodes are.
 #[derive(Clone)]
@@ -38,31 +43,105 @@ impl Realisations {
     /// Every policy, sorted by kind, namespace and name; with the names of its places only if they are asked for.
     pub fn policies(&self, policy: &Policy, places: bool) -> Vec<PolicyState> {
         let mut realisations = self.all();
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let policies = policy.list().into_iter().map(|(id, state)| {
             let told = realisations.remove(&id);
-            let failures = told.iter().flat_map(|told| &told.failures);
-            let failures = failures
-                .map(|(node, message)| NodeFailure { node: node.to_string(), message: message.clone() });
-            let named =
-                if places { state.span.iter().map(ToString::to_string).collect() } else { Vec::new() };
-            PolicyState {
-                phase: told.as_ref().map_or(Phase::Pending, |told| told.phase).as_str().to_owned(),
-                realized: told.as_ref().map_or(0, |told| count(told.current)),
-                failures: failures.collect(),
-                kind: id.kind.as_str().to_owned(),
-                namespace: id.namespace,
-                name: id.name,
-                generation: state.generation,
-                span: count(state.span.len()),
-                places: named,
-                problems: problems(state.problems, told.as_ref())
-                    .into_iter()
-                    .map(|problem| PolicyProblem { path: problem.path, message: problem.message })
-                    .collect(),
-            }
+            policy_state(id, state, told, places)
         });
         policies.collect()
+    }
+
+    /// The same, as callers name it.
+    pub fn named(&self, policy: &Policy, request: &PolicyRequest) -> Result<PolicyDetail, Failure> {
+        let PolicyRequest { kind: asked, namespace, name } = request;
+        let kind = Kind::from_name(asked).filter(|kind| kind.is_policy()).ok_or_else(|| {
+            let all: Vec<_> =
+                Kind::ALL.iter().filter(|kind| kind.is_policy()).map(|kind| kind.as_str()).collect();
+            let text = format!("{asked:?} is not a kind of policies; there are {}", all.join(", "));
+            Failure::new(Code::InvalidArgument, text)
+        })?;
+        let namespace = match (kind.is_namespaced(), namespace.is_empty()) {
+            (true, true) => "default".to_owned(),
+            (true, false) => namespace.clone(),
+            (false, _) => String::new(),
+        };
+        let id = ObjectId { kind, namespace, name: name.clone() };
+        let text = format!("there is no {id}; list policies to see which there are");
+        self.policy(policy, id).ok_or_else(|| Failure::new(Code::NotFound, text))
+    }
+
+    /// One policy, and since when each place has it; none if there is none.
+    pub fn policy(&self, policy: &Policy, id: ObjectId) -> Option<PolicyDetail> {
+        let (state, uid) = policy.get(&id)?;
+        let sessions = self.hub.sessions();
+        let elsewhere = self.peers.nodes();
+        let told = Told::new(&self.peers, &sessions, &elsewhere);
+        let realisation = uid.as_ref().and_then(|uid| self.watch.realisation(uid, &told));
+        let place = |name: &Arc<str>| match &uid {
+            Some(uid) => self.place(&told, uid, state.generation, name),
+            None => PolicyPlace { place: name.to_string(), state: PENDING.to_owned(), ..Default::default() },
+        };
+        let realization = state.span.iter().map(place).collect();
+        Some(PolicyDetail { policy: Some(policy_state(id, state, realisation, true)), realization })
+    }
+
+    fn place(&self, told: &Told, uid: &Identifier, generation: i64, name: &str) -> PolicyPlace {
+        let place = |state: &str| PolicyPlace {
+            place: name.to_owned(),
+            state: state.to_owned(),
+            ..PolicyPlace::default()
+        };
+        let own = self.watch.reported(name, uid);
+        let other = told.reported(name, uid, generation);
+        let reported = [own, other].into_iter().flatten().max_by_key(|(at, _)| *at);
+        let (since, outcome) = match reported {
+            Some((at, outcome)) => (Some((at, true)), Some(outcome)),
+            None => {
+                let had = self.hub.has_since(name, &objects::key(ObjectKind::Policy, &uid.to_string()));
+                let since = had.map(|had| {
+                    (millis().saturating_sub(had.applied.elapsed().as_millis() as u64), had.is_exact)
+                });
+                (since, told.acknowledged(name, uid).or_else(|| had.map(|_| Ok(()))))
+            }
+        };
+        match (outcome, since) {
+            (None, _) => place(PENDING),
+            (Some(Err(message)), _) => PolicyPlace { message, ..place("failed") },
+            (Some(Ok(())), None) => place("in force"),
+            (Some(Ok(())), Some((at, is_exact))) => {
+                PolicyPlace { since: i64::try_from(at).ok(), at_latest: !is_exact, ..place("in force") }
+            }
+        }
+    }
+}
+
+/// A place that has not said that it has a policy.
+const PENDING: &str = "pending";
+
+fn policy_state(
+    id: ObjectId,
+    state: drivers::policy::PolicyState,
+    told: Option<Realisation>,
+    places: bool,
+) -> PolicyState {
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let failures = told.iter().flat_map(|told| &told.failures);
+    let failures =
+        failures.map(|(node, message)| NodeFailure { node: node.to_string(), message: message.clone() });
+    let named = if places { state.span.iter().map(ToString::to_string).collect() } else { Vec::new() };
+    PolicyState {
+        phase: told.as_ref().map_or(Phase::Pending, |told| told.phase).as_str().to_owned(),
+        realized: told.as_ref().map_or(0, |told| count(told.current)),
+        failures: failures.collect(),
+        kind: id.kind.as_str().to_owned(),
+        namespace: id.namespace,
+        name: id.name,
+        generation: state.generation,
+        span: count(state.span.len()),
+        places: named,
+        problems: problems(state.problems, told.as_ref())
+            .into_iter()
+            .map(|problem| PolicyProblem { path: problem.path, message: problem.message })
+            .collect(),
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod body;
 mod delta;
+mod enforcement;
 mod events;
 mod hosts;
 mod inventory;
@@ -54,6 +55,7 @@ use crate::{
     audit::Audit,
     clusters::Clusters,
     config::Page,
+    enforcement::Enforcement,
     explain::Explainer,
     failure::Failure,
     hosts::Hosts,
@@ -78,6 +80,7 @@ pub struct App {
     pub explainer: Explainer,
     pub allows: Allows,
     pub realisations: Realisations,
+    pub enforcement: Arc<Enforcement>,
     pub services: Arc<Services>,
     pub storage: Option<Arc<Storage>>,
     pub nodes: Nodes,
@@ -149,7 +152,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(permissions::get, permissions::deny))
         .routes(routes!(permissions::proof))
         .routes(routes!(policies::list))
+        .routes(routes!(policies::get))
         .routes(routes!(policies::explain))
+        .routes(routes!(enforcement::get))
         .routes(routes!(nodes::list))
         .routes(routes!(nodes::get))
         .routes(routes!(hosts::list))

@@ -19,6 +19,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 mod views;
+mod waves;
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -31,6 +32,8 @@ use nodes::Nodes;
 use plan::Snapshots;
 pub use plan::{From, HeldObject, Plan};
 use views::{Presence, View};
+pub use waves::Concerned;
+use waves::Waves;
 
 use bytes::Bytes;
 
@@ -60,6 +63,7 @@ pub struct Core {
     losses: VecDeque<(Revision, Slot, NodeIndex)>,
     kept_losses: usize,
     touched: Touched,
+    waves: Waves,
     snapshots: Mutex<Snapshots>,
 }
 
@@ -107,6 +111,7 @@ impl Core {
             losses: VecDeque::new(),
             kept_losses: KEPT_LOSSES,
             touched: Touched::default(),
+            waves: Waves::default(),
             snapshots: Mutex::default(),
         }
     }
@@ -136,6 +141,17 @@ impl Core {
         touched.nodes.sort_unstable();
         touched.nodes.dedup();
         touched
+    }
+
+    /// Whom what came after `after`, up to `until`, concerned; none if that is so long ago that nobody knows.
+    pub fn concerned(&self, after: Revision, until: Revision) -> Option<Concerned> {
+        self.waves.between(after, until)
+    }
+
+    /// The revision that brought an object, as it is, to a node that holds it.
+    pub fn brought(&self, node: NodeIndex, key: &Key) -> Option<Revision> {
+        let object = self.object(*self.slots.get(key)?);
+        Some(object.held_since(node)?.max(object.revision))
     }
 
     /// The index of a node, for as long as it is pinned or something is known of it.

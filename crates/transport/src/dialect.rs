@@ -1,15 +1,13 @@
 //! Dialects: how objects and steps become messages. Implemented by whoever knows the schema.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::{
     digest::Buckets,
     key::{Hash, Key, Revision},
+    members::Members,
 };
 
 /// One or more gRPC frames.
@@ -36,9 +34,6 @@ pub enum StartMode {
     /// What changed follows.
     Resume,
 }
-
-/// Members of a set by their id: each is encoded as its id and what follows.
-pub type Members = BTreeMap<Bytes, Bytes>;
 
 /// How objects and steps are said. Every frame is small enough for any client: well below 4 MiB.
 pub trait Dialect: Send + Sync {

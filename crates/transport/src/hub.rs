@@ -15,15 +15,16 @@ use std::{
 use life::Life;
 use parking_lot::{Mutex, RwLock};
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::{Notify, Semaphore, watch},
     time::Instant,
 };
 use tracing::{info, warn};
 
 use crate::{
-    core::{Change, Core, HeldObject, NodeIndex, Plan, Touched},
-    key::Revision,
+    core::{Change, Concerned, Core, From, HeldObject, NodeIndex, Plan, Touched},
+    key::{Key, Revision},
     session::{Duplicate, End, Opening, Refused, Registry, Session, SessionView},
+    steps::{Had, Steps},
 };
 
 /// Pause between two wakes: an idle hub reacts at once, a busy one lets changes add up.
@@ -97,6 +98,17 @@ pub struct Hub {
     sources: Mutex<BTreeMap<String, bool>>,
     synced: AtomicBool,
     changed: Notify,
+    heard: watch::Sender<u64>,
+}
+
+/// Whether a connected node has what a revision brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Has(Had),
+    /// It has said that it could not, and why.
+    Failed(String),
+    /// It has not said so.
+    Waits,
 }
 
 /// One producer of objects. Sources publish objects of different keys.
@@ -118,6 +130,7 @@ impl Hub {
             sources: Mutex::new(sources.iter().map(|name| ((*name).to_owned(), false)).collect()),
             synced: AtomicBool::new(false),
             changed: Notify::new(),
+            heard: watch::Sender::new(0),
         });
         let (pacing, watching) = (Arc::clone(&hub), Arc::clone(&hub));
         life.spawn("hub: pace", async move { pacing.pace().await });
@@ -155,9 +168,15 @@ impl Hub {
             let node = core.pin(&opening.name);
             (node, core.locate(node, opening.token, opening.digest.clone()))
         };
-        let session = Arc::new(Session::new(opening, generation, node, from));
+        let steps = match from {
+            From::At(_) => registry.steps(&opening.name),
+            From::Nothing | From::Digest(_) => Steps::default(),
+        };
+        let session = Session::new(opening, generation, (node, from), steps, self.heard.clone());
+        let session = Arc::new(session);
         let superseded = registry.insert(&session);
         drop(registry);
+        self.heard.send_modify(|heard| *heard += 1);
         if let Some(older) = superseded {
             self.counters.superseded.fetch_add(1, Relaxed);
             info!(node = &*older.name, "a newer connection takes the place of an older one");
@@ -173,6 +192,7 @@ impl Hub {
         let newest = self.core.read().newest_for(session.node);
         self.registry.lock().remove(session, session.view(newest, Some(SystemTime::now())));
         self.core.write().unpin(session.node);
+        self.heard.send_modify(|heard| *heard += 1);
     }
 
     /// Everyone who is or was connected, by name.
@@ -208,6 +228,40 @@ impl Hub {
     pub fn knows(&self, name: &str) -> bool {
         let core = self.core.read();
         core.node(name).is_some_and(|node| core.has_own(node))
+    }
+
+    pub fn is_connected(&self, name: &str) -> bool {
+        self.registry.lock().find(name).is_some()
+    }
+
+    /// Changes when a node says what it has, comes or goes.
+    pub fn heard(&self) -> watch::Receiver<u64> {
+        self.heard.subscribe()
+    }
+
+    /// Whom what came after `after`, up to `until`, concerned; none if that is so long ago that nobody knows.
+    pub fn concerned(&self, after: Revision, until: Revision) -> Option<Concerned> {
+        self.core.read().concerned(after, until)
+    }
+
+    /// Whether a node has what was handed out up to `revision`, as far as it came after `after`; none if it is not connected.
+    pub fn standing(&self, name: &str, after: Revision, revision: Revision) -> Option<Standing> {
+        let session = Arc::clone(self.registry.lock().find(name)?);
+        let Some((had, errors)) = session.had(revision) else { return Some(Standing::Waits) };
+        if errors.is_empty() {
+            return Some(Standing::Has(had));
+        }
+        let core = self.core.read();
+        let is_of_it = |key: &Key| core.brought(session.node, key).is_some_and(|brought| brought > after);
+        let failed = errors.into_iter().find(|(key, _)| is_of_it(key));
+        Some(failed.map_or(Standing::Has(had), |(key, why)| Standing::Failed(format!("{}: {why}", key.name))))
+    }
+
+    /// Since when a node that is connected has an object as it is now; none if it does not, or has not said so.
+    pub fn has_since(&self, name: &str, key: &Key) -> Option<Had> {
+        let session = Arc::clone(self.registry.lock().find(name)?);
+        let brought = self.core.read().brought(session.node, key)?;
+        session.had(brought).map(|(had, _)| had)
     }
 
     /// What a node is meant to hold; none if nothing was ever said of it.

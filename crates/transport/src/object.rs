@@ -8,8 +8,9 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    dialect::{Dialect, Frames, Members},
+    dialect::{Dialect, Frames},
     key::{Hash, Key, Revision},
+    members::Members,
 };
 
 /// Deltas kept of a set. A node further behind gets the whole set.

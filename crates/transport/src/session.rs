@@ -11,7 +11,10 @@ use std::{
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -19,6 +22,7 @@ use crate::{
     dialect::DialectId,
     digest::Digest,
     key::{Key, Revision},
+    steps::{Had, Steps},
 };
 
 /// Errors kept per node. A node with more has one problem, not hundreds.
@@ -111,6 +115,9 @@ pub struct Session {
     sent: AtomicU64,
     bytes: AtomicU64,
     report: Mutex<Report>,
+    steps: Mutex<Steps>,
+    /// Counts what nodes say, for those who wait for it.
+    heard: watch::Sender<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -144,7 +151,14 @@ pub struct SessionView {
 }
 
 impl Session {
-    pub(crate) fn new(opening: Opening, generation: u64, node: NodeIndex, from: From) -> Self {
+    /// `steps`: those of the connection before, if the node goes on where it was.
+    pub(crate) fn new(
+        opening: Opening,
+        generation: u64,
+        (node, from): (NodeIndex, From),
+        steps: Steps,
+        heard: watch::Sender<u64>,
+    ) -> Self {
         Self {
             name: opening.name,
             generation,
@@ -166,6 +180,8 @@ impl Session {
             sent: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             report: Mutex::default(),
+            steps: Mutex::new(steps),
+            heard,
         }
     }
 
@@ -198,10 +214,24 @@ impl Session {
         if applied.0 >= self.sent.load(Relaxed) {
             report.waiting_since = None;
         }
+        drop(report);
+        self.steps.lock().applied(applied, Instant::now());
+        self.heard.send_modify(|heard| *heard += 1);
+    }
+
+    /// Since when the node has what a revision brought, and what it could not of that; none while it has not said so.
+    pub(crate) fn had(&self, revision: Revision) -> Option<(Had, Vec<(Key, String)>)> {
+        let had = self.steps.lock().had(revision)?;
+        Some((had, self.report.lock().errors.clone()))
+    }
+
+    pub(crate) fn steps(&self) -> Steps {
+        self.steps.lock().clone()
     }
 
     pub(crate) fn note_step(&self, to: Revision) {
         self.sent.store(to.0, Relaxed);
+        self.steps.lock().sent(to, Instant::now());
         self.report.lock().waiting_since.get_or_insert_with(Instant::now);
     }
 
@@ -249,13 +279,20 @@ fn shorten(mut text: String) -> String {
     text
 }
 
+/// What is remembered of a session that ended.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    pub view: SessionView,
+    pub steps: Steps,
+}
+
 /// Sessions by name, with what is remembered of those that ended.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     generation: u64,
     open: HashMap<Arc<str>, Arc<Session>>,
     by_node: HashMap<NodeIndex, Arc<Session>>,
-    closed: HashMap<Arc<str>, SessionView>,
+    closed: HashMap<Arc<str>, Closed>,
     /// Superseded, and perhaps still sending.
     ending: Vec<Weak<Session>>,
 }
@@ -290,7 +327,8 @@ impl Registry {
         if self.open.get(&session.name).is_some_and(|open| open.generation == session.generation) {
             self.open.remove(&session.name);
             self.by_node.remove(&session.node);
-            self.closed.insert(Arc::clone(&session.name), view);
+            let closed = Closed { view, steps: session.steps() };
+            self.closed.insert(Arc::clone(&session.name), closed);
         }
     }
 
@@ -303,11 +341,18 @@ impl Registry {
     }
 
     pub fn closed(&self) -> impl Iterator<Item = &SessionView> {
-        self.closed.values()
+        self.closed.values().map(|closed| &closed.view)
     }
 
     pub fn find_closed(&self, name: &str) -> Option<&SessionView> {
-        self.closed.get(name)
+        self.closed.get(name).map(|closed| &closed.view)
+    }
+
+    /// What the last connection of a node had been told, for one that goes on from there.
+    pub fn steps(&self, name: &str) -> Steps {
+        let open = self.open.get(name).map(|session| session.steps());
+        let steps = open.or_else(|| self.closed.get(name).map(|closed| closed.steps.clone()));
+        steps.unwrap_or_default().resumed()
     }
 
     pub fn open(&self) -> impl Iterator<Item = &Arc<Session>> {

@@ -23,6 +23,7 @@ use crate::{
     version,
     about,
     after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not allowed, 5 controller not reachable.
+With --wait: 7 it is applied, and not yet in force everywhere.
 With --exit-code (explain, check) the answer is the exit code: 0 yes, 1 no, 6 in part; what failed exits with 2 then."
 )]
 pub struct Args {

@@ -7,6 +7,7 @@ pub mod audit;
 pub mod check;
 pub mod cloud;
 pub mod doctor;
+pub mod enforcement;
 pub mod here;
 pub mod host;
 pub mod job;

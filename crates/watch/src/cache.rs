@@ -28,7 +28,7 @@ use crate::{
     encoding::Encoding,
     objects::{Expired, Objects, Start},
     oversize, proto,
-    realisation::{Millis, Others, Realisation, Report, Reports, ReportsOf},
+    realisation::{Millis, Others, Outcome, Realisation, Report, Reports, ReportsOf},
     resource::Resource,
     statistics::{self, Statistics, StatsResource},
     version::{Content, Node},
@@ -192,6 +192,13 @@ impl Cache {
         }
     }
 
+    /// What a node has reported of a policy as it is now, and when; none if it has not.
+    pub fn reported(&self, node: &str, policy: &Identifier) -> Option<(Millis, Outcome)> {
+        let version = self.policies.read().seen(policy, &None)?;
+        let Content::Policy(content) = &version.content else { return None };
+        self.reports.lock().reported(policy, node, content.generation)
+    }
+
     /// How many reports were taken, to know whether to look again.
     pub fn reports(&self) -> u64 {
         self.reported.load(Ordering::Relaxed)
@@ -210,6 +217,13 @@ impl Cache {
             .iter()
             .filter_map(|version| self.realisation_of(&objects, &version.name, &version.content, others))
             .collect()
+    }
+
+    /// How far the nodes are with one policy; none if there is none of this name.
+    pub fn realisation(&self, policy: &Identifier, others: &dyn Others) -> Option<Realisation> {
+        let objects = self.policies.read();
+        let version = objects.seen(policy, &None)?;
+        self.realisation_of(&objects, &version.name, &version.content, others)
     }
 
     fn realisation_of(

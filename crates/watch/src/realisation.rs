@@ -144,6 +144,12 @@ impl Reports {
         }
     }
 
+    /// What a node reported of this generation, and when.
+    pub fn reported(&self, policy: &Identifier, node: &str, generation: i64) -> Option<(Millis, Outcome)> {
+        let taken = self.kept.get(policy)?.get(node)?;
+        (taken.report.generation == generation).then(|| (taken.at, taken.report.outcome()))
+    }
+
     /// All reports kept are of nodes in the span. O(span).
     pub fn realisation<'s>(
         &self,
@@ -153,14 +159,10 @@ impl Reports {
         problems: Vec<Problem>,
         others: &dyn Others,
     ) -> Realisation {
-        let reports = self.kept.get(&policy.uid);
         let (mut desired, mut current, mut failures) = (0, 0, Vec::new());
         for node in span {
             desired += 1;
-            let own = reports
-                .and_then(|reports| reports.get(node))
-                .filter(|taken| taken.report.generation == policy.generation)
-                .map(|taken| (taken.at, taken.report.outcome()));
+            let own = self.reported(&policy.uid, node, policy.generation);
             let other = others.reported(node, &policy.uid, policy.generation);
             let reported = [own, other].into_iter().flatten().max_by_key(|(at, _)| *at);
             let told = reported.map(|(_, outcome)| outcome);

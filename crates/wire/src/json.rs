@@ -105,6 +105,12 @@ pub(crate) fn time_or_none<S: Serializer>(seconds: &Option<i64>, serializer: S) 
     seconds.map(time_text).serialize(serializer)
 }
 
+/// Milliseconds since 1970.
+pub(crate) fn millis_or_none<S: Serializer>(millis: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = |millis| jiff::Timestamp::from_millisecond(millis).map(|time| time.to_string()).ok();
+    millis.and_then(text).serialize(serializer)
+}
+
 pub(crate) fn text_or_none<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
     Some(text).filter(|text| !text.is_empty()).serialize(serializer)
 }

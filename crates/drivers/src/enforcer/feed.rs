@@ -1,11 +1,17 @@
 //! What the engine's driver tells: only whether a cloud is concerned.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use model::policy::output::{GroupUpdate, Identifier, PolicyUpdate, Span, Update};
 use orchestrator::plan::PolicyView;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::{policy::Consumer, span};
 
@@ -22,15 +28,53 @@ impl Names {
     }
 }
 
+/// Counts what the engine says of clouds, and how much of it has come to the orchestrator.
+#[derive(Clone, Default)]
+pub struct Pulse {
+    beats: Arc<AtomicU64>,
+    followed: watch::Sender<u64>,
+}
+
+/// The same, for those who wait.
+#[derive(Clone)]
+pub struct Followed {
+    beats: Arc<AtomicU64>,
+    followed: watch::Receiver<u64>,
+}
+
+impl Pulse {
+    pub(super) fn beat(&self) -> u64 {
+        self.beats.load(Relaxed)
+    }
+
+    pub(super) fn follow(&self, beat: u64) {
+        self.followed.send_replace(beat);
+    }
+
+    pub(super) fn followed(&self) -> Followed {
+        Followed { beats: Arc::clone(&self.beats), followed: self.followed.subscribe() }
+    }
+}
+
+impl Followed {
+    /// Waits until the orchestrator has what the engine has said of clouds up to now.
+    pub async fn reach(&mut self) {
+        let beat = self.beats.load(Relaxed);
+        // Without an enforcer the controller is stopping, and nobody waits for anything.
+        let _ = self.followed.wait_for(|followed| *followed >= beat).await;
+    }
+}
+
 /// Hears the engine's updates.
 pub struct Feed {
     news: Arc<Notify>,
     held: Held,
+    pulse: Pulse,
 }
 
 impl Feed {
-    pub(super) fn new(news: Arc<Notify>, held: Held) -> Self {
-        Self { news, held }
+    pub(super) fn new(news: Arc<Notify>, held: Held, pulse: Pulse) -> Self {
+        Self { news, held, pulse }
     }
 
     fn concerns(&self, update: &Update) -> bool {
@@ -52,6 +96,7 @@ impl Feed {
 impl Consumer for Feed {
     fn apply(&mut self, updates: &[Update]) {
         if updates.iter().any(|update| self.concerns(update)) {
+            self.pulse.beats.fetch_add(1, Relaxed);
             self.news.notify_one();
         }
     }

@@ -1,7 +1,12 @@
 //! Documents: JSON as users wrote it, and the object it describes.
 
-use model::policy::{Object, ObjectId, TypeMeta, UnknownKind, fields, output::Problem, validate};
-use serde::{Deserialize as _, Serialize};
+use std::fmt;
+
+use model::policy::{Kind, Object, ObjectId, TypeMeta, UnknownKind, fields, output::Problem, validate};
+use serde::{
+    Deserialize as _, Deserializer, Serialize,
+    de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor},
+};
 use serde_json::{Map, Value, json};
 use store::{Entry, ReadError};
 
@@ -87,6 +92,10 @@ impl Document {
 
     pub fn object(&self) -> &Object {
         &self.object
+    }
+
+    pub fn into_object(self) -> Object {
+        self.object
     }
 
     pub fn json(&self) -> &Value {
@@ -196,6 +205,67 @@ struct Envelope {
     document: Value,
 }
 
+/// The object of an entry that is of this kind and known as a whole, read at once: no document is made. None of every other.
+pub(super) fn known_object(kind: Kind, entry: &Entry) -> Option<Object> {
+    if !within(entry, Known(kind)).ok()? {
+        return None;
+    }
+    within(entry, Whole(kind)).ok()
+}
+
+/// What stands at `document` of an entry.
+fn within<'de, S: DeserializeSeed<'de>>(entry: &'de Entry, seed: S) -> serde_json::Result<S::Value> {
+    let mut json = serde_json::Deserializer::from_slice(&entry.value);
+    let found = json.deserialize_map(InEnvelope(seed))?;
+    json.end()?;
+    Ok(found)
+}
+
+struct InEnvelope<S>(S);
+
+impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for InEnvelope<S> {
+    type Value = S::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("an object as it is stored")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<S::Value, A::Error> {
+        let (mut seed, mut found) = (Some(self.0), None);
+        while let Some(name) = fields.next_key::<String>()? {
+            match (name == "document", seed.take()) {
+                (true, Some(seed)) => found = Some(fields.next_value_seed(seed)?),
+                (true, None) => return Err(A::Error::duplicate_field("document")),
+                (false, kept) => {
+                    seed = kept;
+                    fields.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        found.ok_or_else(|| A::Error::missing_field("document"))
+    }
+}
+
+struct Known(Kind);
+
+impl<'de> DeserializeSeed<'de> for Known {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, document: D) -> Result<bool, D::Error> {
+        fields::is_known(self.0, document)
+    }
+}
+
+struct Whole(Kind);
+
+impl<'de> DeserializeSeed<'de> for Whole {
+    type Value = Object;
+
+    fn deserialize<D: Deserializer<'de>>(self, document: D) -> Result<Object, D::Error> {
+        self.0.deserialize(document)
+    }
+}
+
 impl Stored {
     pub fn id(&self) -> &ObjectId {
         &self.document.id
@@ -234,6 +304,40 @@ mod tests {
         let document = read(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#).unwrap();
         let default = ObjectId { kind: Kind::Pod, namespace: "default".into(), name: "a".into() };
         assert_eq!(document.id(), &default);
+    }
+
+    /// What is read at once is what is read the long way; and what is not as it should be is left to that.
+    #[test]
+    fn what_is_known_as_a_whole_is_read_without_a_document() {
+        let stored = |value: &str| Entry {
+            key: "objects/Pod/default/a".parse().unwrap(),
+            value: value.to_owned().into(),
+            created: store::Revision(1),
+            modified: store::Revision(1),
+            lease: None,
+        };
+        let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"default","uid":"u","generation":2,
+            "labels":{"app":"w\u00e9b"}},"spec":{"nodeName":"n","containers":[{"ports":[{"containerPort":80}]}]},
+            "status":{"podIPs":[{"ip":"10.0.0.1"}]}}"#;
+        for envelope in
+            [format!(r#"{{"document":{pod}}}"#), format!(r#"{{"set":"s","new":[1],"document":{pod}}}"#)]
+        {
+            let entry = stored(&envelope);
+            let long = Stored::read(&entry).unwrap();
+            assert_eq!(known_object(Kind::Pod, &entry).as_ref(), Some(long.document.object()));
+        }
+        for (kind, envelope) in [
+            (Kind::Pod, "{}".to_owned()),
+            (Kind::Pod, String::new()),
+            (Kind::Pod, format!(r#"{{"document":{pod}}} x"#)),
+            (Kind::Pod, format!(r#"{{"document":{pod},"document":{pod}}}"#)),
+            (Kind::Pod, format!(r#"{{"document":{}}}"#, pod.replace("nodeName", "nodename"))),
+            (Kind::Pod, format!(r#"{{"document":{}}}"#, pod.replace("\"v1\"", "\"v2\""))),
+            (Kind::Pod, format!(r#"{{"document":{}}}"#, pod.replace("[{\"ip\":\"10.0.0.1\"}]", "7"))),
+            (Kind::Node, format!(r#"{{"document":{pod}}}"#)),
+        ] {
+            assert_eq!(known_object(kind, &stored(&envelope)), None, "{envelope}");
+        }
     }
 
     #[test]

@@ -29,6 +29,17 @@ pub struct Applied {
     pub change: Change,
 }
 
+/// How much is told of what becomes of an object. To compare documents costs more than all else that is done with new ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// What becomes of it, and nothing else: of a dry run, which is on no record.
+    Outcome,
+    /// What the record is to say.
+    Record,
+    /// That, and the difference for people.
+    Everything,
+}
+
 /// What becomes of an object that is looked at.
 #[derive(Debug)]
 pub enum Revised {
@@ -59,7 +70,7 @@ impl Write {
 /// What is stored of the objects in question; none of an object that cannot be read, which may be replaced and deleted.
 pub(super) type Found = BTreeMap<ObjectId, (Option<Stored>, Revision)>;
 
-pub(super) fn apply(documents: &[Document], set: &str, found: &Found) -> Plan {
+pub(super) fn apply(documents: &[Document], set: &str, found: &Found, detail: Detail) -> Plan {
     let mut plan = Plan { applied: Vec::with_capacity(documents.len()), writes: Vec::new() };
     for document in documents {
         let current = found.get(document.id()).map(|(stored, _)| stored.as_ref());
@@ -71,7 +82,7 @@ pub(super) fn apply(documents: &[Document], set: &str, found: &Found) -> Plan {
                 None => (Outcome::Unchanged, None),
             },
         };
-        plan.applied.push(applied(document.id(), outcome, current.flatten(), stored.as_ref()));
+        plan.applied.push(applied(document.id(), outcome, current.flatten(), stored.as_ref(), detail));
         plan.writes.extend(stored.map(|stored| Write::Put(Box::new(stored))));
     }
     plan
@@ -81,20 +92,34 @@ pub(super) fn delete(ids: &[ObjectId], found: &Found) -> Result<Plan, ObjectsErr
     let mut plan = Plan { applied: Vec::with_capacity(ids.len()), writes: Vec::new() };
     for id in ids {
         let (stored, _) = found.get(id).ok_or_else(|| ObjectsError::NotFound { id: id.clone() })?;
-        plan.applied.push(applied(id, Outcome::Deleted, stored.as_ref(), None));
+        plan.applied.push(applied(id, Outcome::Deleted, stored.as_ref(), None, Detail::Everything));
         plan.writes.push(Write::Delete(id.clone()));
     }
     Ok(plan)
 }
 
 /// From what is stored and what will be. An object that is set anew may differ in nothing that users write.
-fn applied(id: &ObjectId, outcome: Outcome, old: Option<&Stored>, new: Option<&Stored>) -> Applied {
+fn applied(
+    id: &ObjectId,
+    outcome: Outcome,
+    old: Option<&Stored>,
+    new: Option<&Stored>,
+    detail: Detail,
+) -> Applied {
     let what = match outcome {
         Outcome::Created => What::Created,
         Outcome::Configured => What::Changed,
         Outcome::Unchanged => What::Unchanged,
         Outcome::Deleted => What::Deleted,
     };
+    if detail == Detail::Outcome {
+        return Applied {
+            id: id.clone(),
+            outcome,
+            difference: String::new(),
+            change: Change::named(id, what),
+        };
+    }
     let digest = |stored: Option<&Stored>| stored.map(|stored| digest(stored.document.json()));
     let (before, after) = (digest(old), digest(new));
     if outcome == Outcome::Unchanged {
@@ -103,7 +128,7 @@ fn applied(id: &ObjectId, outcome: Outcome, old: Option<&Stored>, new: Option<&S
     }
     let essence = |stored: Option<&Stored>| stored.map(|stored| stored.document.essence());
     let fields = compare(essence(old).as_ref(), essence(new).as_ref());
-    let difference = text(&fields);
+    let difference = if detail == Detail::Everything { text(&fields) } else { String::new() };
     let change = Change { before, after, ..Change::named(id, what).with_fields(fields) };
     Applied { id: id.clone(), outcome, difference, change }
 }

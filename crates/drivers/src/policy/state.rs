@@ -117,15 +117,28 @@ impl States {
             .collect()
     }
 
+    /// One policy, and whose span it has: none as long as no place needs it.
+    pub(super) fn get(&self, id: &ObjectId) -> Option<(PolicyState, Option<Identifier>)> {
+        let state = self.told(id, self.policies.get(id)?);
+        Some((state, self.newest.get(id).cloned()))
+    }
+
+    /// The policy's name to nodes, if it is to be enforced at this one.
+    pub(super) fn uid_at(&self, id: &ObjectId, node: &str) -> Option<Identifier> {
+        let is_there = self.policies.get(id).is_some_and(|state| state.span.contains(node));
+        is_there.then(|| self.newest.get(id).cloned()).flatten()
+    }
+
+    fn told(&self, id: &ObjectId, state: &PolicyState) -> PolicyState {
+        let mut state = state.clone();
+        if let Some(told) = self.unreadable.get(id) {
+            state.problems.insert(0, Problem::new("", told.clone()));
+        }
+        state
+    }
+
     pub(super) fn list(&self) -> Vec<(ObjectId, PolicyState)> {
-        let with_problem = |(id, state): (&ObjectId, &PolicyState)| {
-            let mut state = state.clone();
-            if let Some(told) = self.unreadable.get(id) {
-                state.problems.insert(0, Problem::new("", told.clone()));
-            }
-            (id.clone(), state)
-        };
-        self.policies.iter().map(with_problem).collect()
+        self.policies.iter().map(|(id, state)| (id.clone(), self.told(id, state))).collect()
     }
 }
 

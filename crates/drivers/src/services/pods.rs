@@ -3,43 +3,51 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
+    sync::Arc,
 };
 
 use model::policy::{Kind, Object, ObjectId, workload::Pod};
 use wire::{node::octets, trestle::v1::NodePod};
 
-/// Namespace and name.
-type PodName = (String, String);
+/// Namespace and name. Each Pod is in two maps under one.
+type PodName = Arc<(String, String)>;
+
+/// What a node is told of a Pod beside its name.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    uid: Box<str>,
+    addresses: Box<[IpAddr]>,
+}
 
 #[derive(Debug, Default)]
 pub struct Covered {
-    by_node: BTreeMap<String, BTreeMap<PodName, NodePod>>,
-    places: HashMap<PodName, String>,
+    by_node: BTreeMap<Arc<str>, BTreeMap<PodName, Place>>,
+    places: HashMap<PodName, Arc<str>>,
     /// Nodes whose Pods are others than when they were last asked for.
-    dirty: BTreeSet<String>,
+    dirty: BTreeSet<Arc<str>>,
 }
 
 impl Covered {
     pub fn apply(&mut self, object: &Object) {
         if let Object::Pod(pod) = object {
-            let name = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
+            let name = Arc::new((pod.metadata.namespace.clone(), pod.metadata.name.clone()));
             // On the node's own network it is the node, and one that has ended has no link any more.
             let is_here =
                 !(pod.spec.node_name.is_empty() || pod.spec.host_network || pod.status.is_terminated());
-            self.put(name, is_here.then(|| (pod.spec.node_name.clone(), covered(pod))));
+            self.put(name, is_here.then(|| (pod.spec.node_name.as_str(), covered(pod))));
         }
     }
 
     pub fn delete(&mut self, id: &ObjectId) {
         if id.kind == Kind::Pod {
-            self.put((id.namespace.clone(), id.name.clone()), None);
+            self.put(Arc::new((id.namespace.clone(), id.name.clone())), None);
         }
     }
 
-    fn put(&mut self, name: PodName, place: Option<(String, NodePod)>) {
+    fn put(&mut self, name: PodName, place: Option<(&str, Place)>) {
         let before = self.places.remove(&name);
-        if let Some(node) = before.filter(|node| place.as_ref().is_none_or(|(now, _)| now != node)) {
-            let pods = self.by_node.entry(node.clone()).or_default();
+        if let Some(node) = before.filter(|node| place.as_ref().is_none_or(|(now, _)| **now != **node)) {
+            let pods = self.by_node.entry(Arc::clone(&node)).or_default();
             pods.remove(&name);
             if pods.is_empty() {
                 self.by_node.remove(&node);
@@ -47,31 +55,36 @@ impl Covered {
             self.dirty.insert(node);
         }
         if let Some((node, pod)) = place {
-            let pods = self.by_node.entry(node.clone()).or_default();
-            if pods.insert(name.clone(), pod.clone()).as_ref() != Some(&pod) {
-                self.dirty.insert(node.clone());
+            let known = self.by_node.get_key_value(node).map(|(node, _)| Arc::clone(node));
+            let node = known.unwrap_or_else(|| node.into());
+            let pods = self.by_node.entry(Arc::clone(&node)).or_default();
+            let name = pods.get_key_value(&name).map_or(name, |(known, _)| Arc::clone(known));
+            if pods.get(&name) != Some(&pod) {
+                pods.insert(Arc::clone(&name), pod);
+                self.dirty.insert(Arc::clone(&node));
             }
             self.places.insert(name, node);
         }
     }
 
     pub fn of(&self, node: &str) -> Vec<NodePod> {
-        self.by_node.get(node).into_iter().flat_map(BTreeMap::values).cloned().collect()
+        let pod = |(name, place): (&PodName, &Place)| NodePod {
+            namespace: name.0.clone(),
+            name: name.1.clone(),
+            uid: place.uid.to_string(),
+            addresses: place.addresses.iter().copied().map(octets).collect(),
+        };
+        self.by_node.get(node).into_iter().flatten().map(pod).collect()
     }
 
-    pub fn take_dirty(&mut self) -> BTreeSet<String> {
+    pub fn take_dirty(&mut self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut self.dirty)
     }
 }
 
-fn covered(pod: &Pod) -> NodePod {
+fn covered(pod: &Pod) -> Place {
     let addresses = pod.status.addresses().filter_map(|text| text.parse::<IpAddr>().ok());
-    NodePod {
-        namespace: pod.metadata.namespace.clone(),
-        name: pod.metadata.name.clone(),
-        uid: pod.metadata.uid.clone(),
-        addresses: addresses.map(octets).collect(),
-    }
+    Place { uid: pod.metadata.uid.as_str().into(), addresses: addresses.collect() }
 }
 
 #[cfg(test)]
@@ -99,12 +112,12 @@ mod tests {
         let mut covered = Covered::default();
         covered.apply(&pod("a", "n1", "10.0.0.1"));
         covered.apply(&pod("b", "", "10.0.0.2"));
-        assert_eq!(covered.take_dirty(), ["n1".to_owned()].into());
+        assert_eq!(covered.take_dirty(), ["n1".into()].into());
         assert_eq!(covered.of("n1")[0].addresses, [vec![10, 0, 0, 1]]);
         covered.apply(&pod("a", "n1", "10.0.0.1"));
         assert!(covered.take_dirty().is_empty(), "nothing new");
         covered.apply(&pod("a", "n2", "10.0.0.1"));
-        assert_eq!(covered.take_dirty(), ["n1".to_owned(), "n2".to_owned()].into());
+        assert_eq!(covered.take_dirty(), ["n1".into(), "n2".into()].into());
         assert_eq!((names(&covered, "n1").len(), names(&covered, "n2")), (0, vec!["a".to_owned()]));
         let id = ObjectId { kind: Kind::Pod, namespace: "x".into(), name: "a".into() };
         covered.delete(&id);

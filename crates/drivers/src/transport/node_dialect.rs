@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(applied(&frames[0]), (6, "x".into(), 9, Body::Service(Box::new(service))));
         let member = |name: &str| SetMember { name: name.into(), ..SetMember::default() };
         let bytes = |name: &str| Bytes::from(member(name).encode_to_vec());
-        let put: Members = [(bytes("a"), Bytes::new())].into();
+        let put: Members = [(bytes("a"), Bytes::new())].into_iter().collect();
         let frames = NodeDialect
             .delta(&key(ObjectKind::AddressSet, "s"), Hash(0), &put, &[bytes("b")].into())
             .unwrap();

@@ -10,8 +10,10 @@
 
 mod antrea;
 mod cluster;
+mod known;
 mod kubernetes;
 
+pub use known::is_known;
 use serde_json::Value;
 
 use super::{Kind, output::Problem};

@@ -216,7 +216,7 @@ impl Orchestrator {
 }
 
 /// The names of resources a tag resolves to; none if there is no such tag.
-fn resources_in(graph: &Graph, tag: &TagName) -> Option<Vec<ResourceName>> {
+pub(super) fn resources_in(graph: &Graph, tag: &TagName) -> Option<Vec<ResourceName>> {
     let resolved = graph.resolve(tag).ok()?;
     let name = |member: &ResolvedMember| match member {
         ResolvedMember::Leaf { name, .. } => name.as_str().parse().ok(),

@@ -39,6 +39,7 @@ use crate::{
     audit::{Audit, Phase, Record},
     bounded::{Bounded, Cut, Ending},
     call::{Place, is_grpc, operation, refuse},
+    enforcement::Enforcement,
     failure::{Failure, code_name},
     metrics::Metrics,
     places::Places,
@@ -58,6 +59,8 @@ pub type Refusal = Arc<dyn Fn(&str, bool) -> Option<Failure> + Send + Sync>;
 pub struct Gate {
     pub credentials: Arc<Credentials>,
     pub audit: Arc<Audit>,
+    /// Follows what calls change until it is in force; none where nothing is enforced.
+    pub enforcement: Option<Arc<Enforcement>>,
     pub metrics: Arc<Metrics>,
     /// Whether callers of an operation are served now; its second argument says that anyone may call it.
     pub refusal: Refusal,

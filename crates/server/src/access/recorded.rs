@@ -10,7 +10,7 @@ use axum::{
     RequestExt as _,
     body::{self, HttpBody as _},
     extract::{RawPathParams, Request},
-    http::StatusCode,
+    http::{HeaderValue, StatusCode},
     middleware::Next,
     response::Response,
 };
@@ -29,6 +29,7 @@ use crate::{
     audit::{self, Call},
     bounded::Cut,
     call::{Place, panicked, refuse, result_code},
+    enforcement::{self, Begun, Enforcement},
     failure::Failure,
 };
 
@@ -73,6 +74,8 @@ pub async fn take_in(request: Request, max: usize) -> Result<Request, Failure> {
 /// Carries a call out, on record. If the returned future is dropped, the call goes on.
 pub async fn carry_out(gate: Arc<Gate>, asked: Asked, request: Request, next: Next) -> Response {
     let is_grpc = asked.is_grpc;
+    let waits = !is_grpc && enforcement::waits(request.uri().query());
+    let following = gate.enforcement.clone().filter(|_| waits);
     let (answer, answered) = oneshot::channel();
     let life = gate.life.clone();
     let carried = async move {
@@ -81,9 +84,14 @@ pub async fn carry_out(gate: Arc<Gate>, asked: Asked, request: Request, next: Ne
         let _ = answer.send(response);
     };
     life.spawn_once("write on record", carried.in_current_span());
-    answered.await.unwrap_or_else(|_| {
+    let response = answered.await.unwrap_or_else(|_| {
         refuse(Failure::new(Code::Internal, "the call failed inside the server; see its log"), is_grpc)
-    })
+    });
+    // The call has ended and given its place back; who waits, waits for what came of it.
+    match following {
+        Some(following) => enforcement::answer(&following, response).await,
+        None => response,
+    }
 }
 
 async fn on_record(
@@ -101,12 +109,14 @@ async fn on_record(
     if is_proven && let Err(failure) = call.begin() {
         return refuse(failure, is_grpc);
     }
-    let handler = AssertUnwindSafe(Arc::clone(&call).observe(next.run(request))).catch_unwind();
+    let begun = gate.enforcement.as_ref().map(Enforcement::begin);
+    let handler = followed(begun.clone(), next.run(request));
+    let handler = AssertUnwindSafe(Arc::clone(&call).observe(handler)).catch_unwind();
     let cut = async {
         gate.life.stopping().cancelled().await;
         tokio::time::sleep(DRAIN).await;
     };
-    let (response, mut note) = tokio::select! {
+    let (mut response, mut note) = tokio::select! {
         ended = handler => match ended {
             Ok(response) => (response, String::new()),
             Err(panic) => (panicked(&gate.metrics, &*panic, is_grpc), "it panicked".to_owned()),
@@ -116,12 +126,25 @@ async fn on_record(
             (refuse(Failure::new(Code::Unavailable, text), is_grpc), text.to_owned())
         }
     };
+    // Also of a call that failed half way: what it has stored is to be in force.
+    let change = gate.enforcement.as_ref().zip(begun).and_then(|(all, begun)| all.follow(&begun));
+    if let Some(name) = change.and_then(|name| HeaderValue::try_from(name).ok()) {
+        response.headers_mut().insert(enforcement::HEADER, name);
+    }
     if answer.is_closed() {
         note.push_str(if note.is_empty() { "" } else { "; " });
         note.push_str("the caller was gone before it ended");
     }
     call.conclude(result_code(&response), &note).await;
     response
+}
+
+/// Runs a handler which may say what it changes.
+async fn followed(begun: Option<Begun>, handler: impl Future<Output = Response>) -> Response {
+    match begun {
+        Some(begun) => begun.observe(handler).await,
+        None => handler.await,
+    }
 }
 
 /// What the request names: for REST the values in its path, for gRPC what its message says.

@@ -162,6 +162,8 @@ pub const TABLE: &[Rule] = &[
     read("trestle.v1.Objects/ListObjects", READERS),
     read("trestle.v1.Objects/WatchObjects", READERS),
     read("trestle.v1.Policies/ListPolicies", READERS),
+    read("trestle.v1.Policies/GetPolicy", READERS),
+    read("trestle.v1.Enforcement/WatchEnforcement", READERS),
     read("trestle.v1.Policies/Explain", READERS),
     // Permissions.
     write("trestle.v1.Permissions/Allow", WRITERS),
@@ -175,6 +177,8 @@ pub const TABLE: &[Rule] = &[
     write("DELETE /permissions/{name}", WRITERS),
     read("GET /permissions/{name}/proof", READERS),
     read("GET /policies", READERS),
+    read("GET /policies/{kind}/{namespace}/{name}", READERS),
+    read("GET /enforcement/{change}", READERS),
     read("GET /explain", READERS),
     read("GET /reachability", READERS),
     read("GET /map", READERS),

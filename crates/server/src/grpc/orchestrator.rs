@@ -28,6 +28,7 @@ use wire::{
 use crate::{
     audit,
     changes::{changing, resource_asked, rules_changed, rules_of},
+    enforcement::Kind,
     failure::Failure,
     views,
 };
@@ -59,14 +60,14 @@ impl orchestrator_server::Orchestrator for Service {
         let (orchestrator, description) = (&self.0, request.description);
         let asked = resource_asked(&name, &description);
         let made = orchestrator.create_resource(name, description, request.attach, request.dry_run).await;
-        outcome(changing(made.map_err(Failure::from)?, asked))
+        outcome(changing(Kind::Resource, made.map_err(Failure::from)?, asked))
     }
 
     async fn delete_resource(&self, request: Request<ResourceRequest>) -> Reply<v1::ChangeOutcome> {
         let name: ResourceName = parse(&request.get_ref().name)?;
         let gone = Change::named(format!("resource {name}"), What::Deleted);
         let deleted = self.0.delete_resource(name, request.get_ref().dry_run).await;
-        outcome(changing(deleted.map_err(Failure::from)?, gone))
+        outcome(changing(Kind::Resource, deleted.map_err(Failure::from)?, gone))
     }
 
     async fn get_resource(&self, request: Request<ResourceRequest>) -> Reply<ResourceInfo> {
@@ -90,7 +91,7 @@ impl orchestrator_server::Orchestrator for Service {
         let rules = rules.into_iter().map(|rule| rule.building(build)).collect();
         let (on, before) = rules_of(&self.0, holder(on)?);
         let put = self.0.put_rules_on(&on, rules, dry_run).await.map_err(Failure::from)?;
-        outcome(changing(put, rules_changed(&self.0, on, before)))
+        outcome(changing(Kind::Rule, put, rules_changed(&self.0, on, before)))
     }
 
     async fn delete_rules(&self, request: Request<DeleteRulesRequest>) -> Reply<v1::ChangeOutcome> {
@@ -99,7 +100,7 @@ impl orchestrator_server::Orchestrator for Service {
         let (on, before) = rules_of(&self.0, holder(on)?);
         let deleted = self.0.delete_rules_on(&on, names, dry_run).await;
         let deleted = deleted.map_err(Failure::from)?;
-        outcome(changing(deleted, rules_changed(&self.0, on, before)))
+        outcome(changing(Kind::Rule, deleted, rules_changed(&self.0, on, before)))
     }
 
     async fn list_rules(&self, request: Request<RuleHolder>) -> Reply<ListRulesResponse> {
@@ -129,19 +130,19 @@ impl orchestrator_server::Orchestrator for Service {
     async fn create_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
         let (link, dry_run) = link(request.get_ref())?;
         let made = link_change(&link, What::Created);
-        outcome(changing(self.0.connect(link, dry_run).await.map_err(Failure::from)?, made))
+        outcome(changing(Kind::Link, self.0.connect(link, dry_run).await.map_err(Failure::from)?, made))
     }
 
     async fn delete_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
         let (link, dry_run) = link(request.get_ref())?;
         let gone = link_change(&link, What::Deleted);
-        outcome(changing(self.0.disconnect(link, dry_run).await.map_err(Failure::from)?, gone))
+        outcome(changing(Kind::Link, self.0.disconnect(link, dry_run).await.map_err(Failure::from)?, gone))
     }
 
     async fn rotate_link(&self, request: Request<LinkRequest>) -> Reply<v1::ChangeOutcome> {
         let (link, dry_run) = link(request.get_ref())?;
         let rotated = link_change(&link, What::Changed);
-        outcome(changing(self.0.rotate(link, dry_run).await.map_err(Failure::from)?, rotated))
+        outcome(changing(Kind::Link, self.0.rotate(link, dry_run).await.map_err(Failure::from)?, rotated))
     }
 
     async fn list_links(&self, _: Request<ListLinksRequest>) -> Reply<ListLinksResponse> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use drivers::policy::Policy;
 use tonic::{Request, Response, Status};
 use wire::trestle::v1::{
-    ExplainRequest, ExplainResponse, ListPoliciesRequest, ListPoliciesResponse, policies_server,
+    ExplainRequest, ExplainResponse, ListPoliciesRequest, ListPoliciesResponse, PolicyDetail, PolicyRequest,
+    policies_server,
 };
 
 use crate::{explain::Explainer, realisation::Realisations};
@@ -23,6 +24,10 @@ impl policies_server::Policies for Service {
     async fn list_policies(&self, request: Request<ListPoliciesRequest>) -> Reply<ListPoliciesResponse> {
         let policies = self.realisations.policies(&self.policy, request.get_ref().places);
         Ok(Response::new(ListPoliciesResponse { policies }))
+    }
+
+    async fn get_policy(&self, request: Request<PolicyRequest>) -> Reply<PolicyDetail> {
+        Ok(Response::new(self.realisations.named(&self.policy, &request.into_inner())?))
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Reply<ExplainResponse> {

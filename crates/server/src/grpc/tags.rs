@@ -22,6 +22,7 @@ use wire::{
 
 use crate::{
     audit,
+    changes::tag_changed,
     failure::Failure,
     metrics::Metrics,
     serving::{self, Serving},
@@ -105,7 +106,7 @@ impl TagService for Service {
 
 impl Service {
     async fn ask(&self, request: TagRequest, message: String) -> Reply<BasicResponse> {
-        audit::changed(self.0.request(request).await.map_err(Failure::from)?);
+        audit::changed(tag_changed(&self.0, request).await?);
         Ok(Response::new(BasicResponse { success: true, message }))
     }
 }

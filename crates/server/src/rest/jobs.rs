@@ -10,7 +10,7 @@ use axum::{
 };
 use model::change::{Change, What};
 use orchestrator::execute::{Job, JobState, Orchestrator, Outcome};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error as _};
 use tonic::Code;
 use utoipa::IntoParams;
 use wire::trestle::v1::JobInfo;
@@ -31,12 +31,24 @@ const WAIT: Duration = Duration::from_secs(25);
 pub(super) struct How {
     /// Answer with the plan, and change nothing.
     pub dry_run: bool,
-    /// Answer when it is done, within half a minute. Requests that name no type of their content, as Paraglider's clients
+    /// `true`: answer when it is done, within half a minute; `enforced`: when it is in force everywhere, as
+    /// `/enforcement/{change}` answers. Requests that name no type of their content, as Paraglider's clients
     /// make them, are answered so unless they say otherwise.
+    #[serde(deserialize_with = "until_done")]
+    #[param(value_type = String)]
     pub wait: bool,
     /// Of rules: whether each is reason enough for a link to another cloud, whether or not the other end permits anything.
     /// Default: it is, as for Paraglider.
     pub build: Option<bool>,
+}
+
+/// Whoever waits until a change is in force is answered by another, once it is under way.
+fn until_done<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    match &*String::deserialize(deserializer)? {
+        "true" => Ok(true),
+        "false" | "enforced" => Ok(false),
+        other => Err(D::Error::custom(format!("{other:?} is neither true, false nor enforced"))),
+    }
 }
 
 /// How a change is to be answered, from the request. Clients of Paraglider's know no jobs: they are answered when it is done.

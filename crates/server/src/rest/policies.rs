@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use drivers::policy::Policy;
-use wire::trestle::v1::{ExplainRequest, ExplainResponse, PolicyState};
+use wire::trestle::v1::{ExplainRequest, ExplainResponse, PolicyDetail, PolicyRequest, PolicyState};
 
-use super::body::Query;
+use super::body::{Path, Query};
 use crate::{
     explain::Explainer,
     failure::{Failure, Problem},
@@ -23,6 +23,21 @@ pub(super) async fn list(
     State(realisations): State<Realisations>,
 ) -> Json<Vec<PolicyState>> {
     Json(realisations.policies(&policy, true))
+}
+
+/// One policy, with since when each place has it. The namespace of kinds without is `-`.
+#[utoipa::path(get, path = "/policies/{kind}/{namespace}/{name}", tag = "policies",
+    params(("kind" = String, Path), ("namespace" = String, Path), ("name" = String, Path)), responses(
+    (status = 200, body = PolicyDetail),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn get(
+    State(policy): State<Arc<Policy>>,
+    State(realisations): State<Realisations>,
+    Path((kind, namespace, name)): Path<(String, String, String)>,
+) -> Result<Json<PolicyDetail>, Failure> {
+    let namespace = if namespace == "-" { String::new() } else { namespace };
+    Ok(Json(realisations.named(&policy, &PolicyRequest { kind, namespace, name })?))
 }
 
 /// Why one workload can or cannot reach another.

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     audit,
     changes::{changing, resource_asked},
+    enforcement::Kind,
     failure::{Failure, Problem},
     views,
 };
@@ -148,7 +149,7 @@ async fn create(
     audit::object(&name);
     let asked = resource_asked(&name, &description);
     let outcome = orchestrator.create_resource(name.clone(), description, attach, how.dry_run).await?;
-    let outcome = changing(outcome, asked);
+    let outcome = changing(Kind::Resource, outcome, asked);
     let made = || Ok(Json(Made::from(views::resource(orchestrator.resource(&name)?))).into_response());
     answer(orchestrator, outcome, how.wait, made).await
 }
@@ -167,6 +168,6 @@ pub(super) async fn delete(
 ) -> Result<Response, Failure> {
     let name = resource_name(&path)?;
     let gone = Change::named(format!("resource {name}"), What::Deleted);
-    let outcome = changing(orchestrator.delete_resource(name, how.dry_run).await?, gone);
+    let outcome = changing(Kind::Resource, orchestrator.delete_resource(name, how.dry_run).await?, gone);
     answer(&orchestrator, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
 }

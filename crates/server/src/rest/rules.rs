@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     changes::{changing, rules_changed, rules_of},
+    enforcement::Kind,
     failure::{Failure, Problem},
     views,
 };
@@ -116,7 +117,7 @@ async fn put_on(
     let rules = rules.into_iter().map(|rule| rule.building(how.build.unwrap_or(true))).collect();
     let (on, before) = rules_of(orchestrator, on);
     let outcome = orchestrator.put_rules_on(&on, rules, how.dry_run).await?;
-    let outcome = changing(outcome, rules_changed(orchestrator, on, before));
+    let outcome = changing(Kind::Rule, outcome, rules_changed(orchestrator, on, before));
     answer(orchestrator, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
 }
 
@@ -171,7 +172,7 @@ async fn delete_on(
 ) -> Result<Response, Failure> {
     let (on, before) = rules_of(orchestrator, on);
     let outcome = orchestrator.delete_rules_on(&on, segments(rules)?, how.dry_run).await?;
-    let outcome = changing(outcome, rules_changed(orchestrator, on, before));
+    let outcome = changing(Kind::Rule, outcome, rules_changed(orchestrator, on, before));
     answer(orchestrator, outcome, how.wait, || Ok(Json(Done {}).into_response())).await
 }
 

@@ -27,6 +27,7 @@ use wire::{
 use super::body::{Body, Done, Path};
 use crate::{
     audit,
+    changes::tag_changed,
     failure::{Failure, Problem},
     views,
 };
@@ -173,7 +174,7 @@ pub(super) async fn unsubscribe(
 }
 
 async fn ask(tags: &Arc<Tags>, request: Request) -> Result<Json<Done>, Failure> {
-    audit::changed(tags.request(request).await?);
+    audit::changed(tag_changed(tags, request).await?);
     Ok(Json(Done {}))
 }
 

@@ -4,6 +4,7 @@
 
 mod agent;
 mod allotments;
+mod enforcement;
 mod faults;
 mod hosts;
 mod identities;

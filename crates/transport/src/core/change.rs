@@ -60,15 +60,27 @@ pub enum SpanChange {
 impl Core {
     /// Applies a batch as one step. A batch that changes nothing makes no revision.
     pub fn publish(&mut self, changes: impl IntoIterator<Item = Change>) -> Revision {
+        let had = std::mem::take(&mut self.touched);
         let mut step = Step { core: self, changed: false };
         for change in changes {
             step.apply(change);
         }
         if step.changed {
             self.head = self.next();
+            self.note_wave();
             self.forget_losses();
         }
+        self.touched.everyone |= had.everyone;
+        self.touched.nodes.extend(had.nodes);
         self.head
+    }
+
+    /// Remembers whom this publish concerned, and no other.
+    fn note_wave(&mut self) {
+        self.touched.nodes.sort_unstable();
+        self.touched.nodes.dedup();
+        let names = self.touched.nodes.iter().filter_map(|node| self.nodes.name(*node)).collect();
+        self.waves.note(self.head, self.touched.everyone, names);
     }
 
     fn next(&self) -> Revision {

@@ -54,6 +54,11 @@ impl Nodes {
         node
     }
 
+    pub fn name(&self, node: NodeIndex) -> Option<Arc<str>> {
+        let named = self.names.get((node.0 as usize).checked_sub(1)?)?.as_ref()?;
+        Some(Arc::clone(&named.name))
+    }
+
     pub fn pin(&mut self, node: NodeIndex) {
         if let Some(named) = &mut self.names[node.0 as usize - 1] {
             named.pins += 1;

@@ -8,7 +8,7 @@ mod words;
 
 use std::{
     io::{self, BufRead as _, IsTerminal as _, Write as _},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context as _, bail};
@@ -18,18 +18,19 @@ use wire::trestle::v1::{
     permissions_client::PermissionsClient,
 };
 
-use super::{job, policy, resource};
+use super::{
+    enforcement::{Changes, until_in_force},
+    job, policy, resource,
+};
 use crate::{
     client::{Connection, ConnectionArgs},
     exit::Answer,
     output::{Format, Rows, print},
-    progress,
+    progress::during,
 };
 
 /// How long nodes may take to have a policy, once everything else is done.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Flags of `trestle allow`.
 #[derive(Debug, clap::Args)]
@@ -191,7 +192,8 @@ async fn grant(what: &What, args: &AllowArgs, output: Format, connection: Connec
     }
     // What was shown is what is agreed to: if something is built that was not shown, it is refused.
     let build = builds || args.yes;
-    let made = client.allow(AllowRequest { dry_run: false, build, ..request }).await?.into_inner();
+    let mut changes = Changes::default();
+    let made = changes.of(client.allow(AllowRequest { dry_run: false, build, ..request }).await?);
     let info = made.permission.context("the controller said nothing of the permission")?;
     if args.detach {
         return output.done(&words::permission(&info), &info);
@@ -199,7 +201,10 @@ async fn grant(what: &What, args: &AllowArgs, output: Format, connection: Connec
     if let Some(one) = made.job {
         job::until_ended(&connection, one.id).await?;
     }
-    let info = until_in_force(&mut client, &info.name).await?;
+    if !changes.is_empty() {
+        during("Waiting", until_in_force(&connection, changes, PATIENCE)).await?;
+    }
+    let info = client.get_permission(PermissionRequest { name: info.name }).await?.into_inner();
     let proof = client.prove(asked(&info)).await?.into_inner();
     let back = format!("trestle deny {}", info.arguments);
     match output {
@@ -235,38 +240,20 @@ fn agreed(planned: &AllowOutcome) -> anyhow::Result<bool> {
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Follows a permission until it is in force everywhere, has failed, or nodes take too long.
-async fn until_in_force(
-    client: &mut PermissionsClient<Connection>,
-    name: &str,
-) -> anyhow::Result<PermissionInfo> {
-    let (began, shows) = (Instant::now(), io::stderr().is_terminal());
-    loop {
-        let request = PermissionRequest { name: name.to_owned() };
-        let info = client.get_permission(request).await?.into_inner();
-        if info.state != "pending" || began.elapsed() > PATIENCE {
-            if shows {
-                progress::draw("");
-            }
-            return Ok(info);
-        }
-        if shows {
-            progress::draw(&info.message);
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
 async fn take_back(request: DenyRequest, output: Format, connection: Connection) -> anyhow::Result<()> {
     let mut client = PermissionsClient::new(connection.clone());
     let dry_run = request.dry_run;
-    let outcome = client.deny(request).await?.into_inner();
+    let mut changes = Changes::default();
+    let outcome = changes.of(client.deny(request).await?);
     let info = outcome.permission.clone().unwrap_or_default();
     if dry_run {
         return output.done(&words::plan(&outcome), &outcome);
     }
     if let Some(one) = outcome.job {
         job::until_ended(&connection, one.id).await?;
+    }
+    if !changes.is_empty() {
+        during("Waiting", until_in_force(&connection, changes, PATIENCE)).await?;
     }
     // Who was at its ends may be gone, and then there is nothing to ask.
     let proof = client.prove(asked(&info)).await.map(tonic::Response::into_inner).unwrap_or_default();

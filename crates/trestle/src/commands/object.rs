@@ -13,6 +13,7 @@ use wire::trestle::v1::{
 
 use crate::{
     client::{Connection, MAX_MESSAGE},
+    commands::enforcement::{Changes, WaitArgs},
     manifest::{self, Manifest},
     output::{Format, Rows, print, warn},
     progress,
@@ -27,6 +28,7 @@ const REQUEST_DOCUMENTS: usize = 500;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   trestle apply -f policies/
+  trestle apply -f policies/ --wait=1m            until every node has them in its kernel
   kubectl get pods,networkpolicies -A -o yaml | trestle apply -f -
   trestle apply -f shop/ --set shop --prune --dry-run")]
 pub struct ApplyArgs {
@@ -49,6 +51,8 @@ pub struct ApplyArgs {
     /// policies among them deny everything to all that they select
     #[arg(long, value_enum, default_value_t = Validate::Strict, value_name = "HOW")]
     validate: Validate,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 /// As kubectl has it.
@@ -170,6 +174,8 @@ pub struct DeleteArgs {
     /// Show what would be deleted and delete nothing
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 /// A kind as users write it; none stands for all.
@@ -207,7 +213,8 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
     }
     // Before the first is sent, so that a mistake in the last file changes nothing.
     let refs = manifests.iter().map(reference).collect::<anyhow::Result<Vec<_>>>()?;
-    let mut objects = ObjectsClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
+    args.wait.check(args.dry_run)?;
+    let mut objects = ObjectsClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE);
     let chunks = chunks(&manifests);
     if chunks.len() > 1 {
         // All of it is checked before any of it is stored.
@@ -217,13 +224,13 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
             objects.apply_objects(request).await?;
         }
     }
-    let mut results = Vec::new();
+    let (mut results, mut changes) = (Vec::new(), Changes::default());
     for chunk in &chunks {
         if chunks.len() > 1 {
             progress::note(format!("{} of {} objects", chunk.start, manifests.len()));
         }
         let request = request(&manifests[chunk.clone()], args.dry_run, &args, &refs);
-        let reply = objects.apply_objects(request).await?.into_inner();
+        let reply = changes.of(objects.apply_objects(request).await?);
         reply.warnings.iter().for_each(|warning| warn(warning));
         results.extend(reply.applied);
     }
@@ -231,11 +238,12 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
         let deleted = results.iter().filter(|one| one.outcome() == Outcome::Deleted);
         let gone: Vec<_> = deleted.map(|one| one.object.clone()).collect();
         let request = PruneObjectsRequest { set: args.set, keep: refs, dry_run: args.dry_run };
-        let pruned = objects.prune_objects(request).await?.into_inner().applied;
+        let pruned = changes.of(objects.prune_objects(request).await?).applied;
         // A dry run has left there what gave way.
         results.extend(pruned.into_iter().filter(|one| !gone.contains(&one.object)));
     }
-    show(&results, output, args.dry_run)
+    show(&results, output, args.dry_run)?;
+    args.wait.until_in_force(&connection, changes, output).await
 }
 
 fn reference(manifest: &Manifest) -> anyhow::Result<ObjectRef> {
@@ -273,6 +281,8 @@ fn request(
         validation: Validation::from(args.validate).into(),
         prune: args.prune,
         keep: services.cloned().collect(),
+        // Of what is only checked nobody reads what would change.
+        no_differences: !args.dry_run,
     }
 }
 
@@ -287,7 +297,8 @@ pub async fn delete(args: DeleteArgs, output: Format, connection: Connection) ->
             manifest::read(args.files).await?.iter().map(reference).collect::<anyhow::Result<Vec<_>>>()?
         }
     };
-    let mut client = ObjectsClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
+    args.wait.check(args.dry_run)?;
+    let mut client = ObjectsClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE);
     let request = |part: &[ObjectRef], dry_run| DeleteObjectsRequest { objects: part.to_vec(), dry_run };
     if objects.len() > REQUEST_DOCUMENTS {
         // All of it is checked before any of it is deleted.
@@ -296,12 +307,13 @@ pub async fn delete(args: DeleteArgs, output: Format, connection: Connection) ->
             client.delete_objects(request(part, true)).await?;
         }
     }
-    let mut results = Vec::new();
+    let (mut results, mut changes) = (Vec::new(), Changes::default());
     for part in objects.chunks(REQUEST_DOCUMENTS) {
-        results.extend(client.delete_objects(request(part, args.dry_run)).await?.into_inner().applied);
+        results.extend(changes.of(client.delete_objects(request(part, args.dry_run)).await?).applied);
         progress::note(format!("{} of {} objects", results.len(), objects.len()));
     }
-    show(&results, output, args.dry_run)
+    show(&results, output, args.dry_run)?;
+    args.wait.until_in_force(&connection, changes, output).await
 }
 
 /// An object by its name as `apply` prints it, NAMESPACE/NAME, or by its name alone.

@@ -11,10 +11,12 @@ use tonic::Code;
 use wire::trestle::v1::{
     CloudInfo, Consumer, GetStatusRequest, JobInfo, LinkInfo, ListCloudsRequest, ListConsumersRequest,
     ListJobsRequest, ListLinksRequest, ListNodesRequest, ListPoliciesRequest, ListResourcesRequest,
-    NodeStatus, PolicyState, ResourceInfo, Status, admin_client::AdminClient, nodes_client::NodesClient,
-    orchestrator_client::OrchestratorClient, policies_client::PoliciesClient, storage_client::StorageClient,
+    NodeStatus, PolicyState, ResourceInfo, SlowNode, Status, admin_client::AdminClient,
+    nodes_client::NodesClient, orchestrator_client::OrchestratorClient, policies_client::PoliciesClient,
+    storage_client::StorageClient,
 };
 
+use super::enforcement::took;
 use crate::client::{Connection, MAX_MESSAGE};
 
 /// Jobs that failed longer ago are history.
@@ -145,6 +147,16 @@ impl Overview {
             line("nodes", self.nodes.len(), nodes),
             line("jobs", running, "running".to_owned()),
         ];
+        let slow = &self.status.slowest_nodes;
+        if !slow.is_empty() {
+            let told = |node: &SlowNode| format!("{} {} ({})", node.name, took(node.seconds), node.kind);
+            let told = slow.iter().map(told).collect::<Vec<_>>().join(", ");
+            lines.push(line(
+                "slowest",
+                slow.len(),
+                format!("from a change to the kernel, last 5 min: {told}"),
+            ));
+        }
         if let Some(consumers) = &self.consumers {
             let used: u64 = consumers.iter().filter_map(|one| one.used_bytes).sum();
             let granted: u64 = consumers.iter().map(|one| one.granted_bytes).sum();

@@ -2,9 +2,13 @@
 
 use std::net::IpAddr;
 
+use anyhow::bail;
 use clap::Subcommand;
+use jiff::Timestamp;
+use tonic::Status;
 use wire::trestle::v1::{
-    ExplainRequest, ExplainResponse, ListPoliciesRequest, PolicyState, policies_client::PoliciesClient,
+    ExplainRequest, ExplainResponse, ListPoliciesRequest, PolicyPlace, PolicyRequest, PolicyState,
+    policies_client::PoliciesClient,
 };
 
 use crate::{
@@ -15,11 +19,23 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
-#[command(after_help = "Example:
-  trestle policy list")]
+#[command(after_help = "Examples:
+  trestle policy list
+  trestle policy get shop/db")]
 pub enum PolicyCommand {
     /// All network policies, with where they are enforced and what is wrong with them
     List,
+    /// One policy: where it is in force, since when, and where it is not and why
+    Get {
+        /// NAMESPACE/NAME, or NAME
+        name: String,
+        /// Where it is, if its name does not say: `default` unless given
+        #[arg(short, long)]
+        namespace: Option<String>,
+        /// Of policies of several kinds with this name, the one of this kind
+        #[arg(long)]
+        kind: Option<String>,
+    },
 }
 
 /// Flags of `trestle explain`.
@@ -54,10 +70,74 @@ pub struct ExplainArgs {
 }
 
 pub async fn run(command: PolicyCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let PolicyCommand::List = command;
-    let request = ListPoliciesRequest { places: !output.is_for_people() };
     let mut policies = PoliciesClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
-    output.list(&policies.list_policies(request).await?.into_inner().policies)
+    match command {
+        PolicyCommand::List => {
+            let request = ListPoliciesRequest { places: !output.is_for_people() };
+            output.list(&policies.list_policies(request).await?.into_inner().policies)
+        }
+        PolicyCommand::Get { name, namespace, kind } => {
+            let listed = policies.list_policies(ListPoliciesRequest { places: false }).await?.into_inner();
+            let found = named(&listed.policies, &name, namespace.as_deref(), kind.as_deref())?;
+            let request = PolicyRequest {
+                kind: found.kind.clone(),
+                namespace: found.namespace.clone(),
+                name: found.name.clone(),
+            };
+            let detail = policies.get_policy(request).await?.into_inner();
+            if !output.is_for_people() {
+                return output.data(&detail);
+            }
+            output.list(&detail.policy.into_iter().collect::<Vec<_>>())?;
+            output.list(&detail.realization)
+        }
+    }
+}
+
+/// The one policy that is meant.
+fn named<'p>(
+    policies: &'p [PolicyState],
+    name: &str,
+    namespace: Option<&str>,
+    kind: Option<&str>,
+) -> anyhow::Result<&'p PolicyState> {
+    let (written, name) =
+        name.split_once('/').map_or((None, name), |(namespace, name)| (Some(namespace), name));
+    let namespace = written.or(namespace).unwrap_or("default");
+    let is_meant = |policy: &&PolicyState| {
+        policy.name == name
+            && (policy.namespace == namespace || policy.namespace.is_empty() && written.is_none())
+            && kind.is_none_or(|kind| kind.eq_ignore_ascii_case(&policy.kind))
+    };
+    let found: Vec<&PolicyState> = policies.iter().filter(is_meant).collect();
+    match found.as_slice() {
+        [one] => Ok(one),
+        [] => Err(Status::not_found(format!(
+            "there is no policy {name}, neither in namespace {namespace} nor without one; see `trestle policy list`"
+        ))
+        .into()),
+        several => {
+            let kinds: Vec<&str> = several.iter().map(|policy| policy.kind.as_str()).collect();
+            bail!("several policies are called {name}: choose with --kind {}", kinds.join(" or --kind "))
+        }
+    }
+}
+
+impl Rows for PolicyPlace {
+    const HEADER: &'static [&'static str] = &["place", "state", "since", "why not"];
+
+    fn row(&self) -> Vec<String> {
+        let since = self.since.and_then(|at| Timestamp::from_millisecond(at).ok());
+        let since = since.map(|at| at.to_string());
+        // What was there before the controller could see it.
+        let since = since.map(|at| if self.at_latest { format!("at the latest {at}") } else { at });
+        vec![
+            self.place.clone(),
+            self.state.clone(),
+            since.unwrap_or_else(|| "-".to_owned()),
+            self.message.clone(),
+        ]
+    }
 }
 
 /// As in `Realizing 3/5` and `Failed 4/5: node-2: no such table`.

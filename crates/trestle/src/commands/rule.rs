@@ -15,19 +15,21 @@ use wire::{
 };
 
 use super::{
+    enforcement::{Changes, WaitArgs},
     job::{ChangeArgs, finish, said},
     resource,
 };
 use crate::{
     client::ConnectionArgs,
     output::{Format, Rows},
+    progress::during,
 };
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   trestle rule add a.web --ping b.db
   trestle rule add a.web --in --protocol tcp --port 80 --peer clients
-  trestle rule add --tag web --ssh 198.51.100.0/24
+  trestle rule add --tag web --ssh 198.51.100.0/24 --wait
   trestle rule list                                   all that is in force in this namespace, and from where
   trestle rule list a.web
   trestle rule list a.web --own -o json > rules.json
@@ -46,6 +48,8 @@ pub enum RuleCommand {
         rules: Vec<String>,
         #[command(flatten)]
         change: ChangeArgs,
+        #[command(flatten)]
+        wait: WaitArgs,
     },
 }
 
@@ -78,6 +82,8 @@ pub struct ListArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct AddArgs {
+    #[command(flatten)]
+    wait: WaitArgs,
     #[command(flatten)]
     on: OnArgs,
     /// Permit ping with this peer, both ways
@@ -193,14 +199,17 @@ pub async fn run(command: RuleCommand, output: Format, connection: ConnectionArg
     let mut client = OrchestratorClient::new(connection.clone());
     match command {
         RuleCommand::Add(args) => {
+            args.wait.check(args.change.detach || args.change.dry_run)?;
             let (on, name) = holder(&args.on)?;
             let rules = rules(&args)?;
             let (dry_run, build) = (args.change.dry_run, args.build);
             let request = PutRulesRequest { on: Some(on), rules, dry_run, build };
-            let outcome = client.put_rules(request).await?.into_inner();
+            let mut changes = Changes::default();
+            let outcome = changes.of(client.put_rules(request).await?);
             if finish(outcome, &args.change, output, &connection).await? {
                 said(output, &format!("Added rules to: {name}"), &name)?;
                 tell_halves(&mut client, &args.on, name, output).await?;
+                during("Waiting", args.wait.until_in_force(&connection, changes, output)).await?;
             }
             Ok(())
         }
@@ -212,12 +221,15 @@ pub async fn run(command: RuleCommand, output: Format, connection: ConnectionArg
             let rules = client.list_rules_in_force(args.scope()?).await?.into_inner().rules;
             output.list(&rules)
         }
-        RuleCommand::Delete { on, rules, change } => {
+        RuleCommand::Delete { on, rules, change, wait } => {
+            wait.check(change.detach || change.dry_run)?;
             let (on, name) = holder(&on)?;
             let request = DeleteRulesRequest { on: Some(on), names: rules, dry_run: change.dry_run };
-            let outcome = client.delete_rules(request).await?.into_inner();
+            let mut changes = Changes::default();
+            let outcome = changes.of(client.delete_rules(request).await?);
             if finish(outcome, &change, output, &connection).await? {
                 said(output, &format!("Deleted rules of: {name}"), &name)?;
+                during("Waiting", wait.until_in_force(&connection, changes, output)).await?;
             }
             Ok(())
         }

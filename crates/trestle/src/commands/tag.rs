@@ -12,6 +12,7 @@ use wire::{
 
 use crate::{
     client::{Connection, MAX_MESSAGE},
+    commands::enforcement::{Changes, WaitArgs},
     output::{Format, Rows},
 };
 
@@ -19,6 +20,7 @@ use crate::{
 #[command(after_help = "Examples:
   trestle tag set db1 --ip 10.0.0.5
   trestle tag set web --children web1,web2,192.0.2.0/24
+  trestle tag set web --children web3 --wait          until every permit list has it
   trestle tag resolve web
   trestle tag watch my-controller")]
 pub enum TagCommand {
@@ -47,6 +49,8 @@ pub enum TagCommand {
         /// The address or prefix the leaf stands for
         #[arg(long, conflicts_with = "children")]
         ip: Option<String>,
+        #[command(flatten)]
+        wait: WaitArgs,
     },
     /// Each distinct leaf and literal below a tag
     Resolve { tag: String },
@@ -56,6 +60,8 @@ pub enum TagCommand {
         /// Take these members out of the group and keep the tag
         #[arg(long, value_delimiter = ',', visible_alias = "members")]
         member: Vec<String>,
+        #[command(flatten)]
+        wait: WaitArgs,
     },
     /// Who is told when a tag changes
     Subscribers { tag: String },
@@ -87,12 +93,17 @@ pub async fn run(command: TagCommand, output: Format, connection: Connection) ->
         TagCommand::Get { tag, resolve: false } => {
             output.one(&tags.get_tag(Tag { tag_name: tag }).await?.into_inner())
         }
-        TagCommand::Set { tag, children, uri, ip } => {
+        TagCommand::Set { tag, children, uri, ip, wait } => {
             let mapping = TagMapping { tag_name: tag, child_tags: children, uri, ip };
-            let reply = tags.set_tag(mapping.clone()).await?.into_inner();
-            output.done(&reply.message, &mapping)
+            let mut changes = Changes::default();
+            let reply = changes.of(tags.set_tag(mapping.clone()).await?);
+            output.done(&reply.message, &mapping)?;
+            wait.until_in_force(&connection, changes, output).await
         }
-        TagCommand::Delete { tag, member } => delete(&mut tags, tag, member, output).await,
+        TagCommand::Delete { tag, member, wait } => {
+            let changes = delete(&mut tags, tag, member, output).await?;
+            wait.until_in_force(&connection, changes, output).await
+        }
         TagCommand::Subscribers { tag } => {
             let reply = tags.get_subscribers(Tag { tag_name: tag }).await?.into_inner();
             output.names("subscriber", &reply.subscribers)
@@ -119,13 +130,15 @@ async fn delete(
     tag: String,
     members: Vec<String>,
     output: Format,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Changes> {
     let mapping = TagMapping { tag_name: tag.clone(), child_tags: members.clone(), uri: None, ip: None };
     let reply = match members.is_empty() {
         true => tags.delete_tag(Tag { tag_name: tag }).await?,
         false => tags.delete_tag_member(mapping.clone()).await?,
     };
-    output.done(&reply.into_inner().message, &mapping)
+    let mut changes = Changes::default();
+    output.done(&changes.of(reply).message, &mapping)?;
+    Ok(changes)
 }
 
 async fn watch(

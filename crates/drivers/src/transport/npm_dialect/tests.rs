@@ -40,7 +40,7 @@ fn address_sets() {
     let member = SetMember { addresses: both, ports, ..pod("web-1") };
     let key = objects::key(ObjectKind::AddressSet, "3f1c");
     golden("address-set", &NpmDialect.set(&key, Hash(1), &members(vec![member])));
-    golden("address-set-empty", &NpmDialect.set(&key, Hash(1), &Members::new()));
+    golden("address-set-empty", &NpmDialect.set(&key, Hash(1), &Members::default()));
     golden("address-set-removed", &[NpmDialect.removal(&key).unwrap()]);
 }
 

@@ -1,14 +1,20 @@
 mod everything;
 
+use serde::Deserialize as _;
 use serde_json::json;
 
 use super::*;
+use crate::policy::TypeMeta;
 
 fn told(kind: Kind, document: &Value) -> Vec<String> {
-    unknown(kind, document)
-        .into_iter()
-        .map(|problem| format!("{}: {}", problem.path, problem.message))
-        .collect()
+    let unknown = unknown(kind, document);
+    let is_of_kind = TypeMeta::deserialize(document).unwrap().kind().is_ok_and(|other| other == kind);
+    // Read from text and from a value alike.
+    let text = document.to_string();
+    let mut from_text = serde_json::Deserializer::from_str(&text);
+    let known = [is_known(kind, document).unwrap(), is_known(kind, &mut from_text).unwrap()];
+    assert_eq!(known, [unknown.is_empty() && is_of_kind; 2], "{document}");
+    unknown.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
 }
 
 fn policy(spec: &Value) -> Value {

@@ -29,6 +29,7 @@ fn gate(dir: &Path) -> Arc<Gate> {
         refusal: Arc::new(|_, _| None),
         credentials: Arc::new(Credentials::start(store, Arc::new(pki), &life)),
         audit: Arc::new(Audit::open(dir, AuditConfig::default(), Arc::clone(&metrics)).unwrap()),
+        enforcement: None,
         metrics,
         anonymous: None,
         secure: true,

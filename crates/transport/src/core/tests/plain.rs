@@ -12,13 +12,20 @@ use crate::{
     digest::bucket,
 };
 
+/// Members, as a map.
+type Told = BTreeMap<Bytes, Bytes>;
+
+fn told(members: &Members) -> Told {
+    members.iter().map(|(id, rest)| (id.clone(), rest.clone())).collect()
+}
+
 /// What a frame of this dialect says. Frames are debug text on the outside and looked up by content here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Said {
     Start { mode: u8, buckets: Vec<u32> },
     Whole { key: Key, hash: u64, payload: Bytes },
-    Set { key: Key, hash: u64, members: Members },
-    Delta { key: Key, hash: u64, put: Members, removed: BTreeSet<Bytes> },
+    Set { key: Key, hash: u64, members: Told },
+    Delta { key: Key, hash: u64, put: Told, removed: BTreeSet<Bytes> },
     Remove { key: Key },
     Flush { revision: Revision, first: bool },
 }
@@ -60,11 +67,11 @@ impl Dialect for Plain {
     }
 
     fn set(&self, key: &Key, hash: Hash, members: &Members) -> Frames {
-        [self.say(Said::Set { key: key.clone(), hash: hash.short(), members: members.clone() })].into()
+        [self.say(Said::Set { key: key.clone(), hash: hash.short(), members: told(members) })].into()
     }
 
     fn delta(&self, key: &Key, hash: Hash, put: &Members, removed: &BTreeSet<Bytes>) -> Option<Frames> {
-        let (put, removed) = (put.clone(), removed.clone());
+        let (put, removed) = (told(put), removed.clone());
         self.deltas
             .then(|| [self.say(Said::Delta { key: key.clone(), hash: hash.short(), put, removed })].into())
     }
@@ -99,7 +106,7 @@ impl Dialect for Plain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held {
     Whole(Bytes),
-    Set(Members),
+    Set(Told),
 }
 
 /// A node that does what it is told, and nothing else.
