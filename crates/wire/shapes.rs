@@ -38,6 +38,8 @@ const UNLESS_EMPTY: &str = r#"#[serde(skip_serializing_if = "String::is_empty")]
 const UNLESS_NO_ITEM: &str = r#"#[serde(skip_serializing_if = "Vec::is_empty")]"#;
 const UNLESS_FALSE: &str = r#"#[serde(skip_serializing_if = "std::ops::Not::not")]"#;
 const UNLESS_NONE: &str = r#"#[serde(skip_serializing_if = "Option::is_none")]"#;
+const UNLESS_NO_ENTRY: &str = r#"#[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]"#;
+const UNLESS_FALSE: &str = r#"#[serde(skip_serializing_if = "std::ops::Not::not")]"#;
 const UNLESS_ZERO: &str = r#"#[serde(skip_serializing_if = "crate::json::is_zero")]"#;
 const ROLE: &str = written!("role", "String");
 const TIME: &str = written!("time", "String");
@@ -163,7 +165,12 @@ const ANSWERS: &[Shape] = &[
     (
         "trestle.v1.Ticket",
         "Ticket",
-        &[("issued_at", UNLESS_NONE), ("consumer", UNLESS_EMPTY), ("sources", UNLESS_NO_ITEM)],
+        &[
+            ("issued_at", UNLESS_NONE),
+            ("consumer", UNLESS_EMPTY),
+            ("sources", UNLESS_NO_ITEM),
+            ("rates", UNLESS_NONE),
+        ],
     ),
     ("trestle.v1.CreateTicketResponse", "MadeTicket", &[("ticket", always!("Ticket"))]),
     (
@@ -176,6 +183,22 @@ const ANSWERS: &[Shape] = &[
             ("name", UNLESS_EMPTY),
             ("kept_until", UNLESS_NONE),
             ("client", UNLESS_NONE),
+            ("labels", UNLESS_NO_ENTRY),
+            ("last_seen", UNLESS_NONE),
+            ("rates", UNLESS_NONE),
+        ],
+    ),
+    (
+        "trestle.v1.Volume",
+        "Volume",
+        &[
+            ("origin", UNLESS_EMPTY),
+            ("created_at", UNLESS_NONE),
+            ("kept_until", UNLESS_NONE),
+            ("last_used", UNLESS_NONE),
+            ("importing", UNLESS_FALSE),
+            ("trouble", UNLESS_EMPTY),
+            ("writer", UNLESS_EMPTY),
         ],
     ),
     ("trestle.v1.ConsumerClient", "ConsumerClient", &[("reported_at", UNLESS_NONE), ("used", UNLESS_NONE)]),
@@ -202,7 +225,13 @@ const BODIES: &[Shape] = &[
     (
         "trestle.v1.CreateTicketRequest",
         "NewTicket",
-        &[("", STRICT), ("lifetime_seconds", DEFAULT), ("limit", DEFAULT), ("sources", DEFAULT)],
+        &[
+            ("", STRICT),
+            ("lifetime_seconds", DEFAULT),
+            ("limit", DEFAULT),
+            ("sources", DEFAULT),
+            ("rates", DEFAULT),
+        ],
     ),
     (
         "trestle.v1.CreateJoinTokenRequest",
@@ -213,10 +242,33 @@ const BODIES: &[Shape] = &[
     ("trestle.v1.NameConsumerRequest", "NewName", &[("", STRICT), ("id", ABSENT)]),
     ("trestle.v1.RecreateVolumeRequest", "LostData", &[("", STRICT), ("consumer", ABSENT)]),
     ("trestle.v1.PermitConsumerRequest", "NewSources", &[("", STRICT), ("id", ABSENT)]),
+    ("trestle.v1.LimitConsumerRequest", "NewRates", &[("", STRICT), ("id", ABSENT), ("rates", DEFAULT)]),
+    ("trestle.v1.LabelConsumerRequest", "NewLabels", &[("", STRICT), ("id", ABSENT)]),
+    (
+        "trestle.v1.CreateVolumeRequest",
+        "NewVolume",
+        &[("", STRICT), ("consumer", ABSENT), ("size", DEFAULT), ("from", DEFAULT), ("importing", DEFAULT)],
+    ),
+    (
+        "trestle.v1.ResizeVolumeRequest",
+        "NewVolumeSize",
+        &[("", STRICT), ("consumer", ABSENT), ("name", ABSENT)],
+    ),
+    (
+        "trestle.v1.PublishVolumeRequest",
+        "VolumeWriter",
+        &[("", STRICT), ("consumer", ABSENT), ("name", ABSENT), ("take_over", DEFAULT)],
+    ),
+    (
+        "trestle.v1.RestoreVolumeRequest",
+        "VolumeRestoration",
+        &[("", STRICT), ("consumer", ABSENT), ("name", ABSENT)],
+    ),
 ];
 
 /// What is both.
 const BOTH: &[Shape] = &[
+    ("trestle.v1.Rates", "Rates", &[("", STRICT), ("operations", UNLESS_NONE), ("bytes", UNLESS_NONE)]),
     (
         "tagservicepb.TagMapping",
         "Tag",

@@ -39,7 +39,7 @@ use store::Store;
 pub use keys::{KeysError, KeysFile};
 pub use permits::{EndpointConfig, PermitConfig};
 pub use room::Trouble;
-pub use stats::StorageStats;
+pub use stats::{ConsumerStats, StorageStats};
 
 use crate::pki::{Pki, PkiError};
 

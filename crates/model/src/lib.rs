@@ -9,6 +9,7 @@ mod address;
 pub mod allow;
 pub mod change;
 mod cloud;
+mod content;
 pub mod host;
 mod name;
 mod namespace;
@@ -27,6 +28,7 @@ pub use cloud::{
     BgpPair, CloudNameError, CloudTraits, ConnectionSpec, ConnectionStatus, Cost, Effort, ExistingNetwork,
     GatewayState, LinkName, NetworkName, PeeringName, ResourceState, Site,
 };
+pub use content::{CONTENT_BLOCK, ContentDigest, ContentError};
 pub use host::{
     Admission, BACKDATE_SECONDS, Fingerprint, Grant, GrantError, Host, JoinToken, Joined, NamePattern,
     ParseFingerprintError, ParseJoinTokenError, PatternError,

@@ -27,6 +27,6 @@ pub mod workload;
 pub use labels::Labels;
 pub use meta::{ObjectMeta, OwnerReference};
 pub use object::{Kind, Object, ObjectId, TypeMeta, UnknownKind};
-pub use selector::{LabelSelector, Operator, Requirement};
+pub use selector::{LabelSelector, Operator, Requirement, check_labels};
 pub(crate) use selector::{label_key, label_value};
 pub use validate::validate;

@@ -340,6 +340,12 @@ impl Front {
     }
 
     fn grpc(&self, drivers: &Drivers, admissions: Arc<Admissions>) -> grpc::Rooms {
+        if let Some(storage) = drivers.storage.clone() {
+            self.credentials.know_consumers(Box::new(move |certificate| {
+                let consumer = certificate.subject.name.to_string().parse();
+                consumer.is_ok_and(|id| storage.provider.admits(id, &certificate.fingerprint))
+            }));
+        }
         grpc::Rooms {
             about: self.about(drivers),
             store: drivers.store.clone(),

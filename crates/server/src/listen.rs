@@ -7,6 +7,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use axum::{Router, extract::Request};
 use drivers::pki;
 use hyper::body::Incoming;
@@ -171,8 +172,11 @@ impl Connection {
         })?;
         let (_, session) = stream.get_ref();
         let certificate = session.peer_certificates().and_then(|chain| chain.first());
-        let certificate = certificate.and_then(|certificate| pki::identify(certificate));
-        let certificate = certificate.map(|(subject, serial)| PeerCertificate { subject, serial });
+        let certificate = certificate.and_then(|certificate| {
+            let (subject, serial) = pki::identify(certificate)?;
+            let fingerprint = digest(&SHA256, certificate).as_ref().try_into().ok()?;
+            Some(PeerCertificate { subject, serial, fingerprint })
+        });
         // The protocol is agreed in the handshake, so nobody waits for a first byte to guess it.
         let builder = auto::Builder::new(TokioExecutor::new());
         let builder =

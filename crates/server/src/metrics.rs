@@ -18,9 +18,11 @@ mod enforcement;
 mod figures;
 mod nodes;
 mod storage;
+mod volumes;
 
 pub use enforcement::{EnforcementFigures, Stage};
 use figures::Figures;
+use volumes::Volumes;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Call {
@@ -57,6 +59,7 @@ pub struct Metrics {
     pub watchers: Gauge,
     nodes: Figures<::transport::Stats>,
     storage: Figures<StorageStats>,
+    volumes: Volumes,
     store_revision: Gauge,
     store_queue: Gauge,
     store_bytes: Gauge,
@@ -71,6 +74,8 @@ impl Default for Metrics {
             // From a tenth of a millisecond to half a minute, in steps of three.
             Histogram::new([1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
         });
+        let volumes = Volumes::default();
+        registry.register_collector(Box::new(volumes.clone()));
         registry.register("requests", "Calls by operation and result", requests.clone());
         registry.register("request_seconds", "Time until a call's reply began", seconds.clone());
         let enforcement = EnforcementFigures::register(&mut registry, CHANGES);
@@ -97,6 +102,7 @@ impl Default for Metrics {
         Self {
             nodes,
             storage,
+            volumes,
             requests,
             seconds,
             enforcement,
@@ -152,6 +158,7 @@ impl Metrics {
 
     pub(crate) fn observe_storage(&self, stats: &StorageStats) {
         self.storage.observe(stats);
+        self.volumes.observe(stats);
     }
 
     /// The text of `/metrics`.

@@ -25,6 +25,7 @@ pub mod session;
 mod storage;
 mod system;
 mod tags;
+mod volumes;
 
 use std::sync::Arc;
 
@@ -174,6 +175,15 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(storage::adopt_volume))
         .routes(routes!(storage::recreate_volume))
         .routes(routes!(storage::resize_consumer))
+        .routes(routes!(storage::label_consumer))
+        .routes(routes!(storage::limit_consumer))
+        .routes(routes!(volumes::list_volumes, volumes::create_volume))
+        .routes(routes!(volumes::resize_volume))
+        .routes(routes!(volumes::delete_volume))
+        .routes(routes!(volumes::keep_volume))
+        .routes(routes!(volumes::snapshot_volume))
+        .routes(routes!(volumes::restore_volume))
+        .routes(routes!(volumes::publish_volume, volumes::unpublish_volume))
         .routes(routes!(page::index))
         .routes(routes!(page::file))
         .routes(routes!(session::begin, session::end))

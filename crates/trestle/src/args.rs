@@ -11,7 +11,7 @@ use crate::{
     client::ConnectionArgs,
     commands::{
         access, agent, allow, audit, check, cloud, doctor, host, job, join, kubernetes, link, namespace,
-        node, object, page, plugin, policy, resource, rule, service, storage, store, tag, trial,
+        node, object, page, plugin, policy, resource, rule, service, storage, store, tag, trial, volume,
     },
     output::Format,
 };
@@ -129,9 +129,9 @@ pub enum Command {
     /// Clusters that use our storage
     #[command(subcommand)]
     Consumer(storage::ConsumerCommand),
-    /// What becomes of a consumer's data that is not what was made for it
+    /// Volumes of consumers, by name; and what becomes of data that is not what was made
     #[command(subcommand)]
-    Volume(storage::VolumeCommand),
+    Volume(volume::VolumeCommand),
     /// The controller's store
     #[command(subcommand)]
     Store(store::StoreCommand),

@@ -31,6 +31,7 @@ pub mod store;
 pub mod tag;
 pub mod top;
 pub mod trial;
+pub mod volume;
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;
@@ -109,7 +110,7 @@ pub async fn run(command: Option<Command>, output: Format, connection: Connectio
             during("Waiting", storage::consumer(command, output, connection.connect().await?)).await
         }
         Command::Volume(command) => {
-            during("Waiting", storage::volume(command, output, connection.connect().await?)).await
+            during("Waiting", volume::run(command, output, connection.connect().await?)).await
         }
         Command::Store(command) => during("Copying", store::run(command, output, connection)).await,
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,

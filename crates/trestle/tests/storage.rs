@@ -320,3 +320,126 @@ fn packets_reach_the_storage_from_the_grant_to_its_end() {
         serve.ok(&["resource", "delete", &format!("{cloud}.{name}")]);
     }
 }
+
+/// A command of the consumer whose credentials are in `dir`, with those and nothing else.
+fn own(up: &Up, dir: &str, args: &[&str]) -> Output {
+    let file = |name: &str| up.path(dir).join(name).display().to_string();
+    let (ca, cert, key) = (file("ca-cert.pem"), file("client-cert.pem"), file("client-key.pem"));
+    let server = format!("https://{}", up.grpc.trim_start_matches("https://"));
+    up.run(&[&["--server", &server, "--ca", &ca, "--cert", &cert, "--key", &key, "volume"], args].concat())
+}
+
+/// The same, which must succeed; what it printed.
+fn own_ok(up: &Up, dir: &str, args: &[&str]) -> String {
+    let output = own(up, dir, args);
+    assert!(output.status.success(), "volume {args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn volumes(up: &Up, dir: &str) -> Vec<serde_json::Value> {
+    serde_json::from_str(&own_ok(up, dir, &["list", "-o", "json"])).unwrap()
+}
+
+#[test]
+fn a_consumer_has_volumes_snapshots_and_images_of_its_own() {
+    let up = Up::start(&[]);
+    let data = onboard(&up, "64Mi", "storage");
+    onboard(&up, "8Mi", "other");
+    let uri = |volume: &str| data.replace("/data", &format!("/{volume}"));
+    let image: Vec<u8> = (0..3 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(up.path("image"), &image).unwrap();
+
+    own_ok(&up, "storage", &["create", "logs", "--size", "8Mi"]);
+    own_ok(&up, "storage", &["create", "logs", "--size", "8Mi"]);
+    assert!(tool(&up, "nbdcopy", &["image", &uri("logs")]).status.success());
+    own_ok(&up, "storage", &["snapshot", "logs@one"]);
+    std::fs::write(up.path("zeroes"), vec![0; 3 << 20]).unwrap();
+    assert!(tool(&up, "nbdcopy", &["zeroes", &uri("logs")]).status.success());
+    let same = |volume: &str| {
+        let _ = std::fs::remove_file(up.path("back"));
+        assert!(tool(&up, "nbdcopy", &[&uri(volume), "back"]).status.success());
+        std::fs::read(up.path("back")).unwrap().starts_with(&image)
+    };
+    assert!(same("logs@one") && !same("logs"), "the snapshot has what was there");
+    own_ok(&up, "storage", &["create", "copy", "--from", "logs@one"]);
+    own_ok(&up, "storage", &["restore", "logs", "--from", "logs@one"]);
+    assert!(same("copy") && same("logs"));
+
+    // Deleted, it is out of reach; taken back, it is as it was.
+    own_ok(&up, "storage", &["delete", "copy"]);
+    assert!(!tool(&up, "nbdinfo", &[&uri("copy")]).status.success());
+    own_ok(&up, "storage", &["keep", "copy"]);
+    assert!(same("copy"));
+    own_ok(&up, "storage", &["resize", "copy", "16Mi"]);
+    let refused = own(&up, "storage", &["resize", "copy", "1Mi"]);
+    assert!(text(&refused.stderr).contains("holds data up to"), "{}", text(&refused.stderr));
+    assert_eq!(own(&up, "storage", &["delete", "data"]).status.code(), Some(1));
+
+    // Out as an image and in again, with the same digest, as the administrator too.
+    let told = own_ok(&up, "storage", &["export", "logs", "--out", "logs.img"]);
+    let digest = told.trim().rsplit(' ').next().unwrap().to_owned();
+    assert!(std::fs::read(up.path("logs.img")).unwrap().starts_with(&image));
+    own_ok(&up, "storage", &["import", "again", "logs.img"]);
+    assert!(same("again"));
+    let id = consumers(&up).iter().find(|one| one["granted_bytes"] == 64 << 20).unwrap()["id"].to_string();
+    let id = id.trim_matches('"');
+    up.ok(&["consumer", "name", id, "shop"]);
+    let piped = up.run(&["volume", "export", "again", "-c", "shop"]);
+    assert!(piped.status.success() && text(&piped.stderr).contains(&digest), "{}", text(&piped.stderr));
+    assert!(piped.stdout == std::fs::read(up.path("logs.img")).unwrap());
+    let there = |up: &Up| -> Vec<String> {
+        volumes(up, "storage").iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let expected = ["again", "copy", "data", "logs", "logs@one"];
+    let settled = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        there(&up) == expected
+    });
+    assert!(settled, "nothing is left of the exports: {:?}", there(&up));
+
+    // Nobody else's.
+    let foreign = own(&up, "other", &["list", "-c", id]);
+    assert!(text(&foreign.stderr).contains("PERMISSION_DENIED"), "{}", text(&foreign.stderr));
+    assert_eq!(volumes(&up, "other").len(), 1);
+    up.ok(&["consumer", "label", id, "team=web", "tier=gold"]);
+    up.ok(&["consumer", "label", id, "tier-"]);
+    let shop = consumers(&up).into_iter().find(|one| one["name"] == "shop").unwrap();
+    assert_eq!(shop["labels"], serde_json::json!({ "team": "web" }));
+    assert!(shop["last_seen"].as_u64().is_some_and(|at| at > 0), "{shop}");
+
+    // All of it is there after a restart, and the old certificate opens nothing once the consumer was put off.
+    let up = Up::start_in(up.kill(), &[]);
+    assert_eq!(there(&up), expected);
+    up.ok(&["consumer", "offboard", id]);
+    up.ok(&["consumer", "keep", id]);
+    let ready = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        consumers(&up).iter().any(|one| one["name"] == "shop" && one["phase"] == "Ready")
+    });
+    assert!(ready, "{:?}", consumers(&up));
+    let old = own(&up, "storage", &["list"]);
+    assert!(text(&old.stderr).contains("does not open"), "{}", text(&old.stderr));
+}
+
+#[test]
+fn an_import_that_breaks_off_is_nobodys_volume() {
+    let up = Up::start(&[]);
+    let data = onboard(&up, "4Mi", "storage");
+    // More than the grant: refused before anything is sent.
+    std::fs::write(up.path("large"), vec![1; 5 << 20]).unwrap();
+    let large = own(&up, "storage", &["import", "large", "large"]);
+    assert!(text(&large.stderr).contains("RESOURCE_EXHAUSTED"), "{}", text(&large.stderr));
+    // As large as the grant, which others fill: it breaks off, and is seen by nobody.
+    std::fs::write(up.path("image"), vec![1; 3 << 20]).unwrap();
+    assert!(tool(&up, "nbdcopy", &["image", &data]).status.success());
+    let full = own(&up, "storage", &["import", "in", "image"]);
+    assert!(text(&full.stderr).contains("grant is used up"), "{}", text(&full.stderr));
+    assert!(!tool(&up, "nbdinfo", &[&data.replace("/data", "/in")]).status.success());
+    let listed = volumes(&up, "storage");
+    assert_eq!(listed[1]["importing"], true, "{listed:?}");
+    // Given room, it is imported again from its beginning.
+    let id = consumers(&up)[0]["id"].as_str().unwrap().to_owned();
+    up.ok(&["consumer", "resize", &id, "8Mi"]);
+    own_ok(&up, "storage", &["import", "in", "image"]);
+    assert!(tool(&up, "nbdinfo", &[&data.replace("/data", "/in")]).status.success());
+}

@@ -69,7 +69,7 @@ impl Driver {
                 states.unreadable(&id, told);
             }
         }
-        self.drain();
+        self.drain().await;
         if is_whole {
             self.awaited.clusters = false;
             self.tell_synced();

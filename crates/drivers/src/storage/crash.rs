@@ -194,7 +194,8 @@ async fn live(dir: &Path, world: &World) {
     let provider = &world.provider;
     if !ticket.exists() {
         let sources = Sources::parse(&["10.1.0.0/16"]).unwrap();
-        let minted = provider.create_ticket(3600, None, sources).await.unwrap();
+        let minted =
+            provider.create_ticket(3600, None, sources, storage_provider::Rates::default()).await.unwrap();
         fs::write(&ticket, minted.text.expose()).unwrap();
     }
     if !id.exists() {

@@ -21,8 +21,8 @@ use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
 use life::Life;
 use parking_lot::RwLock;
-use storage_backend::{Backend, BackendError, Usage};
-use storage_provider::{ConnectionItem, ConsumerId, Observed, VaultId};
+use storage_backend::{Backend, BackendError, Fill, Piece, Usage, VolumeFigures};
+use storage_provider::{ConnectionItem, ConsumerId, Observed, Rates, VaultId, VolumeStep, Volumes};
 use tokio::{sync::Notify, time::timeout};
 use tracing::{info, warn};
 
@@ -224,6 +224,10 @@ impl Backend for Room {
         self.ask("given a limit", CHANGE, |backend| async move { backend.set_quota(id, bytes).await }).await
     }
 
+    async fn set_rates(&self, id: ConsumerId, rates: Rates) -> Result<(), BackendError> {
+        self.backend()?.set_rates(id, rates).await
+    }
+
     async fn ensure_credentials(&self, id: ConsumerId) -> Result<(), BackendError> {
         self.backend()?.ensure_credentials(id).await
     }
@@ -253,6 +257,41 @@ impl Backend for Room {
 
     async fn purge(&self, id: ConsumerId) -> Result<(), BackendError> {
         self.backend()?.purge(id).await
+    }
+
+    async fn volumes(&self, id: ConsumerId) -> Result<Volumes, BackendError> {
+        self.ask("asked for a consumer's volumes", ANSWER, |backend| async move { backend.volumes(id).await })
+            .await
+    }
+
+    /// A snapshot waits until what was written is on disk.
+    async fn change_volume(&self, id: ConsumerId, step: VolumeStep) -> Result<(), BackendError> {
+        self.backend()?.change_volume(id, step).await
+    }
+
+    async fn read_volume(
+        &self,
+        id: ConsumerId,
+        name: String,
+        from: u64,
+    ) -> Result<Option<Piece>, BackendError> {
+        self.backend()?.read_volume(id, name, from).await
+    }
+
+    async fn fill_volume(&self, id: ConsumerId, name: String, fill: Fill) -> Result<(), BackendError> {
+        self.backend()?.fill_volume(id, name, fill).await
+    }
+
+    async fn tidy_volumes(&self, id: ConsumerId) -> Result<(), BackendError> {
+        self.backend()?.tidy_volumes(id).await
+    }
+
+    fn admits(&self, id: ConsumerId, certificate: &[u8; 32]) -> bool {
+        self.backend().is_ok_and(|backend| backend.admits(id, certificate))
+    }
+
+    fn figures(&self) -> Vec<VolumeFigures> {
+        self.backend().map(|backend| backend.figures()).unwrap_or_default()
     }
 
     fn attention(&self) -> Vec<String> {

@@ -111,6 +111,11 @@ fn is_dns_part(label: &str) -> bool {
         && label.bytes().last().is_some_and(alphanumeric)
 }
 
+/// Whether these are legal labels, as Kubernetes has them.
+pub fn check_labels<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Result<(), String> {
+    labels.into_iter().try_for_each(|(key, value)| label_key(key).and_then(|()| label_value(value)))
+}
+
 pub(crate) fn label_key(key: &str) -> Result<(), String> {
     if is_label_text(key) {
         return Ok(());

@@ -22,6 +22,8 @@ pub struct Peer {
 pub struct PeerCertificate {
     pub subject: Subject,
     pub serial: String,
+    /// Its SHA-256.
+    pub fingerprint: [u8; 32],
 }
 
 /// How a caller proved who it is.

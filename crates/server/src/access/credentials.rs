@@ -3,7 +3,10 @@
 //! A token is `trestle-ID-SECRET`; the store keeps only a hash of the secret. A certificate is checked by TLS;
 //! the store knows which were issued, and which are revoked.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use aws_lc_rs::{constant_time, digest};
 use drivers::{
@@ -12,7 +15,7 @@ use drivers::{
 };
 use jiff::Timestamp;
 use life::Life;
-use model::{Secret, Subject};
+use model::{Role, Secret, Subject};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use store::{Key, Prefix, ReadError, Revision, Store, TransactError, follow::Progress};
 use tokio::sync::watch;
@@ -121,14 +124,37 @@ pub struct Credentials {
     pub(super) certificates: Arc<Mirror<CertificateRecord>>,
     /// What lets machines join.
     pub(super) joins: Arc<Mirror<JoinRecord>>,
+    /// Whether a consumer's certificate opens its storage now: those are the storage's to give and to take away.
+    consumers: OnceLock<OpensStorage>,
 }
+
+/// Whether a certificate is the one its consumer was given for its storage.
+pub type OpensStorage = Box<dyn Fn(&PeerCertificate) -> bool + Send + Sync>;
 
 impl Credentials {
     pub fn start(store: Store, pki: Arc<Pki>, life: &Life) -> Self {
         let tokens = Mirror::start(store.clone(), prefix("tokens"), life);
         let certificates = Mirror::start(store.clone(), prefix("certificates"), life);
         let joins = Mirror::start(store.clone(), prefix("joins"), life);
-        Self { store, pki, tokens, certificates, joins }
+        Self { store, pki, tokens, certificates, joins, consumers: OnceLock::new() }
+    }
+
+    /// Takes the certificates that open storage as their consumers' from now on.
+    pub fn know_consumers(&self, opens: OpensStorage) {
+        // Said once, when the controller is put together.
+        let _ = self.consumers.set(opens);
+    }
+
+    /// What proves the caller and can be taken away; nothing where the storage says in each call whether it holds.
+    pub fn named(&self, certificate: &PeerCertificate) -> Option<Credential> {
+        self.certificates
+            .get(&certificate.serial)
+            .is_some()
+            .then(|| Credential::Certificate(certificate.serial.clone()))
+    }
+
+    fn opens_storage(&self, certificate: &PeerCertificate) -> bool {
+        self.consumers.get().is_some_and(|opens| opens(certificate))
     }
 
     /// How far what is known of them follows the store.
@@ -188,6 +214,13 @@ impl Credentials {
                 Err(Failure::new(Code::Unauthenticated, "the client certificate has expired"))
             }
             Some(record) if record.subject == certificate.subject => Ok(()),
+            None if certificate.subject.role == Role::Consumer && self.consumers.get().is_some() => {
+                let text = "the certificate does not open the consumer's storage any more; fetch the new one";
+                match self.opens_storage(certificate) {
+                    true => Ok(()),
+                    false => Err(Failure::new(Code::Unauthenticated, text)),
+                }
+            }
             _ => Err(Failure::new(
                 Code::Unauthenticated,
                 "the client certificate is not on record here; if it is a host's, the host was removed",

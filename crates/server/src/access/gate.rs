@@ -239,7 +239,7 @@ impl Gate {
         let peer = request.extensions().get::<Peer>();
         if let Some(certificate) = peer.and_then(|peer| peer.certificate.as_ref()) {
             self.credentials.check_certificate(certificate, Timestamp::now())?;
-            let credential = Some(Credential::Certificate(certificate.serial.clone()));
+            let credential = self.credentials.named(certificate);
             let subject = certificate.subject.clone();
             return Ok(Some(Caller { subject, proof: Proof::Certificate, credential }));
         }

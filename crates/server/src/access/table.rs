@@ -41,6 +41,9 @@ const READERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer]);
 const WRITERS: Who = Who::Roles(&[Role::Admin, Role::Operator]);
 /// Those who read, and nodes, who are shown their own part only.
 const WATCHERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer, Role::Node]);
+/// A consumer of storage is shown and changes its own volumes only.
+const HOLDERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Consumer]);
+const SHOWN_HOLDERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Viewer, Role::Consumer]);
 const REPORTERS: Who = Who::Roles(&[Role::Admin, Role::Operator, Role::Node]);
 const NODES: Who = Who::Roles(&[Role::Node]);
 /// Plugins act for the controller, and operators may do what plugins may.
@@ -257,6 +260,32 @@ pub const TABLE: &[Rule] = &[
     write("PUT /consumers/{id}/name", WRITERS),
     write("POST /consumers/{id}/adoption", WRITERS),
     write("POST /consumers/{id}/recreation", WRITERS),
+    write("trestle.v1.Storage/LimitConsumer", WRITERS),
+    write("PUT /consumers/{id}/rates", WRITERS),
+    write("trestle.v1.Storage/LabelConsumer", WRITERS),
+    write("PUT /consumers/{id}/labels", WRITERS),
+    // Volumes, for administrators and for the consumers whose they are.
+    read("trestle.v1.Storage/ListVolumes", SHOWN_HOLDERS),
+    write("trestle.v1.Storage/CreateVolume", HOLDERS),
+    write("trestle.v1.Storage/ResizeVolume", HOLDERS),
+    write("trestle.v1.Storage/DeleteVolume", HOLDERS),
+    write("trestle.v1.Storage/KeepVolume", HOLDERS),
+    write("trestle.v1.Storage/SnapshotVolume", HOLDERS),
+    write("trestle.v1.Storage/RestoreVolume", HOLDERS),
+    write("trestle.v1.Storage/PublishVolume", HOLDERS),
+    write("trestle.v1.Storage/UnpublishVolume", HOLDERS),
+    export("trestle.v1.Storage/ExportVolume", HOLDERS),
+    // Making the volume is on record; here it is filled.
+    report("trestle.v1.Storage/ImportVolume", HOLDERS),
+    read("GET /consumers/{id}/volumes", READERS),
+    write("POST /consumers/{id}/volumes", WRITERS),
+    write("PUT /consumers/{id}/volumes/{name}/size", WRITERS),
+    write("DELETE /consumers/{id}/volumes/{name}", WRITERS),
+    write("POST /consumers/{id}/volumes/{name}/keep", WRITERS),
+    write("POST /consumers/{id}/volumes/{name}/snapshot", WRITERS),
+    write("POST /consumers/{id}/volumes/{name}/restoration", WRITERS),
+    write("PUT /consumers/{id}/volumes/{name}/writer", WRITERS),
+    write("DELETE /consumers/{id}/volumes/{name}/writer", WRITERS),
     // Storage, for consumers: the ticket or the sealed id in the request is their proof.
     write("provider.OCSProvider/OnBoardConsumer", Who::Anyone),
     write("provider.OCSProvider/OnboardConsumer", Who::Anyone),
@@ -424,7 +453,12 @@ mod tests {
                 .iter()
                 .any(|service| rule.operation.starts_with(service));
             assert_eq!(rule.who.admits(Some(Role::Plugin)), plugin, "{}", rule.operation);
-            for role in [Role::Viewer, Role::Node, Role::Consumer] {
+            // A consumer changes its own volumes, by calls that look whose they are.
+            let volumes = rule.operation.starts_with("trestle.v1.Storage/")
+                && rule.operation.ends_with("Volume")
+                && !["Adopt", "Recreate"].iter().any(|call| rule.operation.contains(call));
+            assert_eq!(rule.who.admits(Some(Role::Consumer)), volumes, "{}", rule.operation);
+            for role in [Role::Viewer, Role::Node] {
                 assert!(!rule.who.admits(Some(role)), "{} admits {role}", rule.operation);
             }
             assert!(!rule.who.admits(None), "{} admits strangers", rule.operation);

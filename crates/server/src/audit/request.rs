@@ -9,10 +9,11 @@ use wire::{
     trestle::v1::{
         self, AdoptVolumeRequest, CheckCloudsRequest, CreateCloudResourceRequest, CreateJoinTokenRequest,
         CreateTokenRequest, DeleteNamespaceRequest, DeleteObjectsRequest, DeleteRulesRequest,
-        IssueCertificateRequest, JobRequest, KeepConsumerRequest, LinkRequest, NameConsumerRequest,
-        OffboardConsumerRequest, PermitConsumerRequest, PruneObjectsRequest, PutRulesRequest,
-        RecreateVolumeRequest, RemoveHostRequest, ResizeConsumerRequest, ResourceRequest,
-        RevokeCertificateRequest, RevokeTicketRequest, RevokeTokenRequest, RuleHolder, rule_holder::Holder,
+        IssueCertificateRequest, JobRequest, KeepConsumerRequest, KeepVolumeRequest, LabelConsumerRequest,
+        LimitConsumerRequest, LinkRequest, NameConsumerRequest, OffboardConsumerRequest,
+        PermitConsumerRequest, PruneObjectsRequest, PutRulesRequest, RecreateVolumeRequest,
+        RemoveHostRequest, ResizeConsumerRequest, ResourceRequest, RevokeCertificateRequest,
+        RevokeTicketRequest, RevokeTokenRequest, RuleHolder, rule_holder::Holder,
     },
 };
 
@@ -61,6 +62,17 @@ pub fn named(operation: &str, body: &[u8]) -> Option<String> {
         ("Storage", "KeepConsumer") => read::<KeepConsumerRequest>(message)?.id,
         ("Storage", "NameConsumer") => read::<NameConsumerRequest>(message)?.id,
         ("Storage", "AdoptVolume") => read::<AdoptVolumeRequest>(message)?.consumer,
+        ("Storage", "LimitConsumer") => read::<LimitConsumerRequest>(message)?.id,
+        ("Storage", "LabelConsumer") => read::<LabelConsumerRequest>(message)?.id,
+        (
+            "Storage",
+            "CreateVolume" | "ResizeVolume" | "DeleteVolume" | "KeepVolume" | "SnapshotVolume"
+            | "RestoreVolume" | "PublishVolume" | "UnpublishVolume" | "ExportVolume",
+        ) => {
+            // The first two fields of all of them are the consumer and the volume.
+            let KeepVolumeRequest { consumer, name } = read(message)?;
+            if consumer.is_empty() { name } else { format!("{consumer}/{name}") }
+        }
         ("Storage", "RecreateVolume") => read::<RecreateVolumeRequest>(message)?.consumer,
         ("Hosts", _) => read::<RemoveHostRequest>(message)?.name,
         ("Access", _) => of_access(method, message)?,

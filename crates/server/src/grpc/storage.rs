@@ -1,22 +1,29 @@
 //! `trestle.v1.Storage`: tickets and consumers, for administrators.
 
-use std::{sync::Arc, time::Duration};
+mod volumes;
+
+use std::{collections::BTreeMap, pin::Pin, sync::Arc, time::Duration};
 
 use drivers::storage::Storage;
+use futures::{Stream, stream};
 use model::change::{Change, What};
 use storage_backend::{BackendError, Report, Usage};
 use storage_provider::{
-    Capacity, CapacityForm, Consumer, ConsumerId, Phase, Sources, TicketRecord, TicketStatus,
+    Capacity, CapacityForm, Consumer, ConsumerId, Phase, Rates, Sources, TicketRecord, TicketStatus,
 };
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
 use wire::trestle::v1::{
-    self, AdoptVolumeRequest, CreateTicketRequest, CreateTicketResponse, GetConsumerRequest,
-    KeepConsumerRequest, ListConsumersRequest, ListConsumersResponse, ListTicketsRequest,
-    ListTicketsResponse, NameConsumerRequest, OffboardConsumerRequest, OffboardConsumerResponse,
-    PermitConsumerRequest, RecreateVolumeRequest, ResizeConsumerRequest, RevokeTicketRequest,
-    RevokeTicketResponse, RotateTicketKeyRequest, RotateTicketKeyResponse, storage_server,
+    self, AdoptVolumeRequest, CreateTicketRequest, CreateTicketResponse, CreateVolumeRequest,
+    DeleteVolumeRequest, DeleteVolumeResponse, ExportVolumeRequest, GetConsumerRequest, ImportVolumeRequest,
+    KeepConsumerRequest, KeepVolumeRequest, LabelConsumerRequest, LimitConsumerRequest, ListConsumersRequest,
+    ListConsumersResponse, ListTicketsRequest, ListTicketsResponse, ListVolumesRequest, ListVolumesResponse,
+    NameConsumerRequest, OffboardConsumerRequest, OffboardConsumerResponse, PermitConsumerRequest,
+    PublishVolumeRequest, RecreateVolumeRequest, ResizeConsumerRequest, ResizeVolumeRequest,
+    RestoreVolumeRequest, RevokeTicketRequest, RevokeTicketResponse, RotateTicketKeyRequest,
+    RotateTicketKeyResponse, SnapshotVolumeRequest, UnpublishVolumeRequest, VolumePart, storage_server,
 };
 
+use self::volumes::Whose;
 use super::provider::refuse;
 use crate::{audit, failure::Failure};
 
@@ -26,6 +33,7 @@ type Reply<T> = Result<Response<T>, Status>;
 const LIFETIME: u64 = 48 * 3600;
 const LONGEST: u64 = 365 * 24 * 3600;
 
+#[derive(Clone)]
 pub(crate) struct Service(pub Option<Arc<Storage>>);
 
 /// The storage, or that there is none.
@@ -59,7 +67,11 @@ impl storage_server::Storage for Service {
         };
         let storage = enabled(&self.0)?;
         let sources = sources(storage, &request.sources)?;
-        let minted = storage.provider.create_ticket(lifetime, limit, sources).await.map_err(refuse)?;
+        let minted = storage
+            .provider
+            .create_ticket(lifetime, limit, sources, rates(request.rates)?)
+            .await
+            .map_err(refuse)?;
         audit::changed(ticket_change(&minted.record.id, What::Created));
         let ticket = Some(ticket(&minted.record));
         Ok(Response::new(CreateTicketResponse { ticket, text: minted.text.expose().to_owned() }))
@@ -99,7 +111,8 @@ impl storage_server::Storage for Service {
         let consumers = consumers.into_iter().map(|one| {
             let used = usage.as_ref().map(|usage| usage.get(&one.id).cloned());
             let report = storage.provider.report_of(one.id);
-            consumer(one, used, report)
+            let heard = storage.provider.last_heard(one.id);
+            consumer(one, used, report, heard)
         });
         Ok(Response::new(ListConsumersResponse { consumers: consumers.collect() }))
     }
@@ -190,6 +203,81 @@ impl storage_server::Storage for Service {
         audit::changed(consumer_change(&before, &stored(storage, id).await?));
         Ok(Response::new(self.find(storage, id).await?))
     }
+
+    async fn limit_consumer(&self, request: Request<LimitConsumerRequest>) -> Reply<v1::Consumer> {
+        let request = request.into_inner();
+        let (storage, id) = (enabled(&self.0)?, consumer_id(&request.id)?);
+        let before = stored(storage, id).await?;
+        storage.provider.limit(id, rates(request.rates)?).await.map_err(refuse)?;
+        audit::changed(consumer_change(&before, &stored(storage, id).await?));
+        Ok(Response::new(self.find(storage, id).await?))
+    }
+
+    async fn label_consumer(&self, request: Request<LabelConsumerRequest>) -> Reply<v1::Consumer> {
+        let request = request.into_inner();
+        let (storage, id) = (enabled(&self.0)?, consumer_id(&request.id)?);
+        let before = stored(storage, id).await?;
+        let labels: BTreeMap<_, _> = request.labels.into_iter().collect();
+        storage.provider.label(id, &labels).await.map_err(refuse)?;
+        audit::changed(consumer_change(&before, &stored(storage, id).await?));
+        Ok(Response::new(self.find(storage, id).await?))
+    }
+
+    async fn list_volumes(&self, request: Request<ListVolumesRequest>) -> Reply<ListVolumesResponse> {
+        Ok(Response::new(self.volumes(Whose::of(&request), request.into_inner()).await?))
+    }
+
+    async fn create_volume(&self, request: Request<CreateVolumeRequest>) -> Reply<v1::Volume> {
+        Ok(Response::new(self.create(Whose::of(&request), request.into_inner()).await?))
+    }
+
+    async fn resize_volume(&self, request: Request<ResizeVolumeRequest>) -> Reply<v1::Volume> {
+        Ok(Response::new(self.resize(Whose::of(&request), request.into_inner()).await?))
+    }
+
+    async fn delete_volume(&self, request: Request<DeleteVolumeRequest>) -> Reply<DeleteVolumeResponse> {
+        self.delete(Whose::of(&request), request.into_inner()).await?;
+        Ok(Response::new(DeleteVolumeResponse {}))
+    }
+
+    async fn keep_volume(&self, request: Request<KeepVolumeRequest>) -> Reply<v1::Volume> {
+        Ok(Response::new(self.take_back(Whose::of(&request), request.into_inner()).await?))
+    }
+
+    async fn snapshot_volume(&self, request: Request<SnapshotVolumeRequest>) -> Reply<v1::Volume> {
+        Ok(Response::new(self.snapshot(Whose::of(&request), request.into_inner()).await?))
+    }
+
+    async fn restore_volume(&self, request: Request<RestoreVolumeRequest>) -> Reply<v1::Volume> {
+        Ok(Response::new(self.restore(Whose::of(&request), request.into_inner()).await?))
+    }
+
+    async fn publish_volume(&self, request: Request<PublishVolumeRequest>) -> Reply<v1::Volume> {
+        Ok(Response::new(self.publish(Whose::of(&request), request.into_inner()).await?))
+    }
+
+    async fn unpublish_volume(&self, request: Request<UnpublishVolumeRequest>) -> Reply<v1::Volume> {
+        Ok(Response::new(self.unpublish(Whose::of(&request), request.into_inner()).await?))
+    }
+
+    type ExportVolumeStream = Pin<Box<dyn Stream<Item = Result<VolumePart, Status>> + Send>>;
+
+    async fn export_volume(&self, request: Request<ExportVolumeRequest>) -> Reply<Self::ExportVolumeStream> {
+        let parts = self.export(Whose::of(&request), request.into_inner()).await?;
+        Ok(Response::new(Box::pin(parts)))
+    }
+
+    type ImportVolumeStream = Pin<Box<dyn Stream<Item = Result<v1::Volume, Status>> + Send>>;
+
+    async fn import_volume(
+        &self,
+        request: Request<Streaming<ImportVolumeRequest>>,
+    ) -> Reply<Self::ImportVolumeStream> {
+        let (service, whose, parts) = (self.clone(), Whose::of(&request), request.into_inner());
+        // The answer begins now, so that it may take as long as it takes.
+        let import = async move { service.import(whose, parts).await.map_err(Status::from) };
+        Ok(Response::new(Box::pin(stream::once(import))))
+    }
 }
 
 impl Service {
@@ -199,7 +287,8 @@ impl Service {
             Err(BackendError::NoStorage { .. }) => Ok(None),
             usage => usage.map(Some),
         };
-        Ok(consumer(found, usage.as_ref().cloned(), storage.provider.report_of(id)))
+        let (report, heard) = (storage.provider.report_of(id), storage.provider.last_heard(id));
+        Ok(consumer(found, usage.as_ref().cloned(), report, heard))
     }
 }
 
@@ -216,6 +305,17 @@ fn ticket_change(id: &str, what: What) -> Change {
 pub(super) fn consumer_change(before: &Consumer, after: &Consumer) -> Change {
     let shown = |consumer: &Consumer| serde_json::to_value(consumer).unwrap_or_default();
     Change::between(format!("consumer {}", after.id), Some(&shown(before)), Some(&shown(after)))
+}
+
+fn rates(rates: Option<v1::Rates>) -> Result<Rates, Failure> {
+    let v1::Rates { operations, bytes } = rates.unwrap_or_default();
+    Rates::new(operations, bytes).map_err(|err| Failure::invalid(&err))
+}
+
+/// Nothing where there is no limit.
+fn told_rates(rates: Rates) -> Option<v1::Rates> {
+    let Rates { operations, bytes } = rates;
+    (!rates.is_unlimited()).then_some(v1::Rates { operations, bytes })
 }
 
 /// Addresses are taken only where something comes of them.
@@ -239,16 +339,37 @@ fn consumer_id(text: &str) -> Result<ConsumerId, Failure> {
         .map_err(|_| Failure::new(Code::InvalidArgument, format!("{text:?} is not the id of a consumer")))
 }
 
+/// A consumer by its id, or by a name that one alone has.
+async fn consumer_named(storage: &Storage, named: &str) -> Result<ConsumerId, Failure> {
+    if let Ok(id) = named.parse() {
+        return Ok(id);
+    }
+    let invalid = |text: String| Failure::new(Code::InvalidArgument, text);
+    if named.is_empty() {
+        return Err(invalid("say whose volumes are meant: a consumer's id or name".to_owned()));
+    }
+    let consumers = storage.provider.consumers().await;
+    let consumers = consumers.map_err(|err| Failure::from_error(Code::Unavailable, &err))?;
+    let mut called = consumers.into_iter().filter(|consumer| consumer.name == named);
+    match (called.next(), called.next()) {
+        (Some(only), None) => Ok(only.id),
+        (Some(_), Some(_)) => Err(invalid(format!("several consumers are called {named:?}; give an id"))),
+        (None, _) => Err(Failure::new(Code::NotFound, format!("there is no consumer {named:?}"))),
+    }
+}
+
 /// `usage` is `Ok(None)` where the consumer has no storage, and an error where the storage cannot say.
 fn consumer(
     consumer: Consumer,
     usage: Result<Option<Usage>, &BackendError>,
     report: Option<Report>,
+    heard: Option<u64>,
 ) -> v1::Consumer {
     let (usage, unknown) = match usage {
         Ok(usage) => (usage, String::new()),
         Err(error) => (None, common::chain(error)),
     };
+    let used_at = usage.as_ref().and_then(|usage| usage.last_used);
     let reason = match &consumer.phase {
         Phase::Failed { reason } | Phase::Deleting { reason: Some(reason) } => reason.clone(),
         Phase::Configuring | Phase::Ready | Phase::Deleting { reason: None } => String::new(),
@@ -276,6 +397,9 @@ fn consumer(
             reported_at: report.map(|report| report.at),
             used: report.and_then(|report| report.used),
         }),
+        rates: told_rates(consumer.rates),
+        labels: consumer.labels,
+        last_seen: heard.max(used_at),
     }
 }
 
@@ -295,6 +419,7 @@ fn ticket(record: &TicketRecord) -> v1::Ticket {
         limit_bytes: record.limit,
         state: state.to_owned(),
         consumer: record.consumer().map(|id| id.to_string()).unwrap_or_default(),
+        rates: told_rates(record.rates),
         sources: record.sources.to_texts(),
     }
 }

@@ -9,9 +9,9 @@ use tonic::Request;
 use utoipa::IntoParams;
 use wire::trestle::v1::{
     AdoptVolumeRequest, Consumer, CreateTicketRequest, CreateTicketResponse, GetConsumerRequest,
-    KeepConsumerRequest, ListConsumersRequest, ListTicketsRequest, NameConsumerRequest,
-    OffboardConsumerRequest, PermitConsumerRequest, RecreateVolumeRequest, ResizeConsumerRequest,
-    RevokeTicketRequest, Ticket, storage_server::Storage as _,
+    KeepConsumerRequest, LabelConsumerRequest, LimitConsumerRequest, ListConsumersRequest,
+    ListTicketsRequest, NameConsumerRequest, OffboardConsumerRequest, PermitConsumerRequest,
+    RecreateVolumeRequest, ResizeConsumerRequest, RevokeTicketRequest, Ticket, storage_server::Storage as _,
 };
 
 use super::body::{Body, Done, Path, Query};
@@ -190,6 +190,36 @@ pub(super) async fn recreate_volume(
     Ok(Json(service(&storage).recreate_volume(Request::new(request)).await?.into_inner()))
 }
 
-fn service(storage: &Option<Arc<Storage>>) -> Service {
+/// Bound how much a consumer is served in a second.
+#[utoipa::path(put, path = "/consumers/{id}/rates", tag = "storage", params(("id" = String, Path)),
+    request_body = LimitConsumerRequest, responses(
+    (status = 200, body = Consumer),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn limit_consumer(
+    State(storage): State<Option<Arc<Storage>>>,
+    Path(id): Path<String>,
+    Body(body): Body<LimitConsumerRequest>,
+) -> Result<Json<Consumer>, Failure> {
+    let request = LimitConsumerRequest { id, ..body };
+    Ok(Json(service(&storage).limit_consumer(Request::new(request)).await?.into_inner()))
+}
+
+/// Replace what a consumer is labelled with.
+#[utoipa::path(put, path = "/consumers/{id}/labels", tag = "storage", params(("id" = String, Path)),
+    request_body = LabelConsumerRequest, responses(
+    (status = 200, body = Consumer),
+    (status = "default", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn label_consumer(
+    State(storage): State<Option<Arc<Storage>>>,
+    Path(id): Path<String>,
+    Body(body): Body<LabelConsumerRequest>,
+) -> Result<Json<Consumer>, Failure> {
+    let request = LabelConsumerRequest { id, ..body };
+    Ok(Json(service(&storage).label_consumer(Request::new(request)).await?.into_inner()))
+}
+
+pub(super) fn service(storage: &Option<Arc<Storage>>) -> Service {
     Service(storage.clone())
 }

@@ -1,9 +1,9 @@
 //! What a storage backend must do.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use storage_provider::{ConnectionItem, ConsumerId, Observed, VaultId};
+use storage_provider::{ConnectionItem, ConsumerId, Observed, Rates, VaultId, VolumeStep, Volumes};
 
 /// What a consumer uses and may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,8 +12,70 @@ pub struct Usage {
     pub limit: u64,
     /// The size of the largest volume that cannot be made smaller now.
     pub volumes: u64,
+    /// When it read or wrote last, since the process started. Seconds since 1970.
+    pub last_used: Option<u64>,
     /// What the user should know about how the limit bites, if it does now.
     pub notice: Option<String>,
+}
+
+/// Bounds of how long operations took, of which there are few: a volume has a figure for each, and there are many volumes.
+pub const LATENCIES: [Duration; 5] = [
+    Duration::from_micros(100),
+    Duration::from_millis(1),
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+];
+
+/// What clients did with one volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeFigures {
+    pub consumer: ConsumerId,
+    pub volume: String,
+    pub size: u64,
+    pub holds: u64,
+    pub sessions: usize,
+    /// Seconds since 1970.
+    pub last_used: Option<u64>,
+    pub operations: [OperationFigures; 4],
+}
+
+/// Operations of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationFigures {
+    /// `read`, `write`, `flush` or `trim`.
+    pub kind: &'static str,
+    /// Of those that were done.
+    pub bytes: u64,
+    /// How many were refused.
+    pub errors: u64,
+    /// In all of them.
+    pub spent: Duration,
+    /// How many took up to each of [`LATENCIES`], and longer than all.
+    pub took: [u64; LATENCIES.len() + 1],
+}
+
+impl OperationFigures {
+    pub fn operations(&self) -> u64 {
+        self.took.iter().sum()
+    }
+}
+
+/// A part of a volume that holds data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub offset: u64,
+    pub data: Vec<u8>,
+}
+
+/// How a volume that is being imported is filled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// From the beginning: what an earlier try left goes.
+    Clear,
+    Piece(Piece),
+    /// On disk, and everybody's.
+    Done,
 }
 
 /// Why a backend could not do it.
@@ -25,6 +87,10 @@ pub enum BackendError {
     NoStorage { consumer: ConsumerId },
     #[error("{what} is there already and was not made by this provider; remove or rename it")]
     NotOurs { what: String },
+    #[error("the grant is used up: free some, or have it raised")]
+    Full,
+    #[error("consumers of this storage make their volumes themselves")]
+    NoVolumes,
     #[error("the storage is out of reach: {reason}")]
     Degraded { reason: String },
     #[error("{attempt}: {reason}")]
@@ -70,6 +136,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Puts a limit in force. Below what is in use it is refused and the old one stays.
     async fn set_quota(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError>;
 
+    /// Serves a consumer so much in a second from now on. Only asked of who says what it serves now.
+    async fn set_rates(&self, _consumer: ConsumerId, _rates: Rates) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     async fn ensure_credentials(&self, consumer: ConsumerId) -> Result<(), BackendError>;
 
     /// Everything the consumer needs to connect, the same each time until credentials are renewed.
@@ -88,6 +159,52 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Deletes its data that is out of reach.
     async fn purge(&self, consumer: ConsumerId) -> Result<(), BackendError>;
+
+    /// The volumes and snapshots of a consumer, those that were deleted and are kept included.
+    async fn volumes(&self, _consumer: ConsumerId) -> Result<Volumes, BackendError> {
+        Err(BackendError::NoVolumes)
+    }
+
+    /// Does to a consumer's volumes what was decided. On disk when it returns.
+    async fn change_volume(&self, _consumer: ConsumerId, _step: VolumeStep) -> Result<(), BackendError> {
+        Err(BackendError::NoVolumes)
+    }
+
+    /// What is in a volume or snapshot, from this byte on: the next piece that holds data, in whole blocks. `None` when
+    /// there is nothing but zeroes.
+    async fn read_volume(
+        &self,
+        _consumer: ConsumerId,
+        _name: String,
+        _from: u64,
+    ) -> Result<Option<Piece>, BackendError> {
+        Err(BackendError::NoVolumes)
+    }
+
+    /// Fills a volume that is being imported.
+    async fn fill_volume(
+        &self,
+        _consumer: ConsumerId,
+        _name: String,
+        _fill: Fill,
+    ) -> Result<(), BackendError> {
+        Err(BackendError::NoVolumes)
+    }
+
+    /// Removes volumes whose grace time is over, and what none of them needs.
+    async fn tidy_volumes(&self, _consumer: ConsumerId) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Whether the consumer's certificate of this SHA-256 opens its storage now.
+    fn admits(&self, _consumer: ConsumerId, _certificate: &[u8; 32]) -> bool {
+        false
+    }
+
+    /// What clients did with each volume since the process started.
+    fn figures(&self) -> Vec<VolumeFigures> {
+        Vec::new()
+    }
 
     /// What an administrator should know now. From memory and one look at the disk at most.
     fn attention(&self) -> Vec<String> {
@@ -124,6 +241,9 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
     async fn set_quota(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {
         (**self).set_quota(consumer, bytes).await
     }
+    async fn set_rates(&self, consumer: ConsumerId, rates: Rates) -> Result<(), BackendError> {
+        (**self).set_rates(consumer, rates).await
+    }
     async fn ensure_credentials(&self, consumer: ConsumerId) -> Result<(), BackendError> {
         (**self).ensure_credentials(consumer).await
     }
@@ -144,6 +264,32 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
     }
     async fn purge(&self, consumer: ConsumerId) -> Result<(), BackendError> {
         (**self).purge(consumer).await
+    }
+    async fn volumes(&self, consumer: ConsumerId) -> Result<Volumes, BackendError> {
+        (**self).volumes(consumer).await
+    }
+    async fn change_volume(&self, consumer: ConsumerId, step: VolumeStep) -> Result<(), BackendError> {
+        (**self).change_volume(consumer, step).await
+    }
+    async fn read_volume(
+        &self,
+        consumer: ConsumerId,
+        name: String,
+        from: u64,
+    ) -> Result<Option<Piece>, BackendError> {
+        (**self).read_volume(consumer, name, from).await
+    }
+    async fn fill_volume(&self, consumer: ConsumerId, name: String, fill: Fill) -> Result<(), BackendError> {
+        (**self).fill_volume(consumer, name, fill).await
+    }
+    async fn tidy_volumes(&self, consumer: ConsumerId) -> Result<(), BackendError> {
+        (**self).tidy_volumes(consumer).await
+    }
+    fn admits(&self, consumer: ConsumerId, certificate: &[u8; 32]) -> bool {
+        (**self).admits(consumer, certificate)
+    }
+    fn figures(&self) -> Vec<VolumeFigures> {
+        (**self).figures()
     }
     fn attention(&self) -> Vec<String> {
         (**self).attention()

@@ -20,11 +20,11 @@ mod service;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use backend::{Backend, BackendError, Usage};
+pub use backend::{Backend, BackendError, Fill, LATENCIES, OperationFigures, Piece, Usage, VolumeFigures};
 pub use network::{Network, NetworkError};
 pub use reconcile::{ReconcileError, Reconciled};
 pub use records::{Change, CommitError, Records, RecordsError, Stored, Version};
 pub use service::{
-    Caller, ClientState, Clock, ConsumerState, Details, Onboarded, Provider, ProviderConfig, Report,
+    Caller, ClientState, Clock, ConsumerState, Details, Granted, Onboarded, Provider, ProviderConfig, Report,
     Reported, Resized,
 };

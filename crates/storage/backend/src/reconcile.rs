@@ -166,7 +166,9 @@ impl<R: Records, B: Backend> Provider<R, B> {
             Step::EnsureStorage { bytes } => self.backend.ensure_storage(id, bytes).await,
             Step::KeepStorage { bytes } => self.backend.keep_storage(id, bytes).await,
             Step::SetQuota { bytes } => self.backend.set_quota(id, bytes).await,
+            Step::SetRates { rates } => self.backend.set_rates(id, rates).await,
             Step::EnsureCredentials => self.backend.ensure_credentials(id).await,
+            Step::TidyVolumes => self.backend.tidy_volumes(id).await,
             Step::Revoke => self.backend.revoke(id).await,
             Step::Trash => self.backend.trash(id).await,
             Step::Purge => self.backend.purge(id).await,
@@ -227,6 +229,7 @@ impl<R: Records, B: Backend> Provider<R, B> {
             Change::PutLedger { expected: ledger.version, value },
         ];
         self.records.commit(changes).await?;
+        self.forget_heard(consumer.id);
         info!(consumer = %consumer.id, "consumer is gone");
         Ok(())
     }

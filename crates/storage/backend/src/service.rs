@@ -8,6 +8,7 @@ mod admin;
 mod calls;
 mod clients;
 mod data;
+mod volumes;
 
 use std::{
     collections::HashMap,
@@ -26,7 +27,10 @@ use tokio::{
     time::Instant,
 };
 
-pub use self::clients::{ClientState, ConsumerState, Report, Reported};
+pub use self::{
+    clients::{ClientState, ConsumerState, Report, Reported},
+    volumes::Granted,
+};
 use crate::{backend::Backend, network::Network, records::Records};
 
 /// Seconds since 1970.
@@ -100,6 +104,8 @@ pub struct Provider<R, B> {
     /// Held by whoever changes a grant.
     pub(crate) books: tokio::sync::Mutex<()>,
     working: Mutex<HashMap<ConsumerId, Arc<tokio::sync::Mutex<()>>>>,
+    /// When each consumer called last.
+    heard: Mutex<HashMap<ConsumerId, u64>>,
     /// Consumers to look at soon. A set: a consumer named twice is looked at once.
     pub(crate) due: Mutex<HashMap<ConsumerId, u32>>,
     /// Consumers to look at again: when, and how often that has failed.
@@ -125,6 +131,7 @@ impl<R: Records, B: Backend> Provider<R, B> {
             reports: Mutex::default(),
             books: tokio::sync::Mutex::new(()),
             working: Mutex::default(),
+            heard: Mutex::default(),
             due: Mutex::default(),
             retries: Mutex::default(),
             wake: Notify::new(),
@@ -150,6 +157,20 @@ impl<R: Records, B: Backend> Provider<R, B> {
     pub fn wake_all(&self) {
         self.again.store(true, Ordering::Release);
         self.wake.notify_one();
+    }
+
+    /// The consumer itself has called.
+    pub fn heard_from(&self, consumer: ConsumerId) {
+        self.heard.lock().insert(consumer, self.now());
+    }
+
+    pub(crate) fn forget_heard(&self, consumer: ConsumerId) {
+        self.heard.lock().remove(&consumer);
+    }
+
+    /// When it called last, since this process started. Seconds since 1970.
+    pub fn last_heard(&self, consumer: ConsumerId) -> Option<u64> {
+        self.heard.lock().get(&consumer).copied()
     }
 
     /// One worker per consumer at a time. Locks nobody holds are dropped on the way.

@@ -16,7 +16,7 @@ use storage_backend::{
     testing::{FakeBackend, FakeNetwork, Fault, MemoryRecords, NetworkFault, Subject, conforms},
 };
 use storage_provider::{
-    Client, Code, ConnectionItem, ConsumerId, Data, IdSealer, KeyRing, Mark, Observed, Phase, Refusal,
+    Client, Code, ConnectionItem, ConsumerId, Data, IdSealer, KeyRing, Mark, Observed, Phase, Rates, Refusal,
     SealKey, SealKeyId, SigningKey, Sources, Terms, TicketStatus, VolumeId,
 };
 
@@ -55,7 +55,13 @@ fn started(records: Arc<MemoryRecords>, backend: Arc<FakeBackend>, network: Arc<
 
 impl World {
     async fn ticket(&self) -> String {
-        self.provider.create_ticket(100, None, Sources::default()).await.unwrap().text.expose().to_owned()
+        self.provider
+            .create_ticket(100, None, Sources::default(), Rates::default())
+            .await
+            .unwrap()
+            .text
+            .expose()
+            .to_owned()
     }
 
     /// A consumer that is Ready: its sealed id and its open one.
@@ -383,8 +389,9 @@ async fn forged_ids_and_bad_capacities_are_invalid_arguments() {
 #[tokio::test]
 async fn tickets_are_listed_revoked_and_forgotten() {
     let world = world(1 << 30);
-    let kept = world.provider.create_ticket(100, None, Sources::default()).await.unwrap();
-    let dropped = world.provider.create_ticket(100, None, Sources::default()).await.unwrap();
+    let kept = world.provider.create_ticket(100, None, Sources::default(), Rates::default()).await.unwrap();
+    let dropped =
+        world.provider.create_ticket(100, None, Sources::default(), Rates::default()).await.unwrap();
     assert!(world.provider.revoke_ticket(&dropped.record.id).await.unwrap());
     assert!(!world.provider.revoke_ticket("nobody").await.unwrap());
     let refusal = world.provider.onboard(dropped.text.expose(), b"1", &[], ANYBODY).await.unwrap_err();
@@ -428,7 +435,8 @@ fn sources(texts: &[&str]) -> Sources {
 #[tokio::test]
 async fn the_network_opens_with_the_grant_and_closes_after_it() {
     let world = world(1 << 30);
-    let ticket = world.provider.create_ticket(100, None, sources(&["10.1.0.0/16"])).await.unwrap();
+    let ticket =
+        world.provider.create_ticket(100, None, sources(&["10.1.0.0/16"]), Rates::default()).await.unwrap();
     let onboard = |said: &'static str| {
         let (provider, text) = (Arc::clone(&world.provider), ticket.text.expose().to_owned());
         async move { provider.onboard(&text, b"1Mi", &[said.to_owned()], ANYBODY).await }
@@ -461,7 +469,11 @@ async fn the_network_opens_with_the_grant_and_closes_after_it() {
 async fn a_network_that_does_not_follow_shows_and_is_tried_again() {
     for fault in [NetworkFault::Down, NetworkFault::LostAnswer] {
         let world = world(1 << 30);
-        let ticket = world.provider.create_ticket(100, None, sources(&["10.1.0.0/16"])).await.unwrap();
+        let ticket = world
+            .provider
+            .create_ticket(100, None, sources(&["10.1.0.0/16"]), Rates::default())
+            .await
+            .unwrap();
         *world.network.fault.lock() = fault;
         let onboarded = world.provider.onboard(ticket.text.expose(), b"1Mi", &[], ANYBODY).await.unwrap();
         let id = onboarded.consumer;
@@ -535,7 +547,7 @@ async fn a_later_client_is_given_its_state_and_told_when_it_changes() {
     let world = world(100 << 30);
     let provider = &world.provider;
     let ticket = provider
-        .create_ticket(100, Some(3 << 30), Sources::default())
+        .create_ticket(100, Some(3 << 30), Sources::default(), Rates::default())
         .await
         .unwrap()
         .text

@@ -134,6 +134,7 @@ impl Cluster {
             storage: picture.pool(consumer).map(|pool| pool.observed(self.config.replicas)),
             credentials: picture.has_user(consumer),
             trash: picture.has_trash(consumer),
+            ..Observed::default()
         }
     }
 
@@ -465,5 +466,5 @@ fn usage(pool: &Pool, osds: Osds) -> Usage {
         None
     };
     // Images are made and resized by the consumer; how large they are is not known here.
-    Usage { used: pool.used, limit: pool.quota, volumes: 0, notice }
+    Usage { used: pool.used, limit: pool.quota, notice, ..Usage::default() }
 }

@@ -88,14 +88,16 @@ impl Allocation {
 
     /// Forgets everything; returns how many blocks held data.
     pub(crate) fn release_all(&mut self) -> u64 {
-        let chunks = std::mem::take(&mut self.chunks);
-        chunks
-            .into_values()
-            .map(|chunk| match chunk {
-                Chunk::Full => CHUNK,
-                Chunk::Some { count, .. } => count,
-            })
-            .sum()
+        std::mem::take(self).count()
+    }
+
+    /// How many blocks hold data.
+    pub(crate) fn count(&self) -> u64 {
+        let of_chunk = |chunk: &Chunk| match chunk {
+            Chunk::Full => CHUNK,
+            Chunk::Some { count, .. } => *count,
+        };
+        self.chunks.values().map(of_chunk).sum()
     }
 
     /// One past the last block that holds data.

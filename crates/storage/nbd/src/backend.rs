@@ -1,14 +1,22 @@
 //! The vault as a storage backend.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
-use storage_backend::{Backend, BackendError, Usage};
-use storage_provider::{ConnectionItem, ConsumerId, Observed, VaultId};
+use storage_backend::{Backend, BackendError, Fill, Piece, Usage, VolumeFigures};
+use storage_provider::{
+    ConnectionItem, ConsumerId, DEFAULT_VOLUME, Observed, Rates, VaultId, VolumeStep, Volumes,
+};
 
 use crate::{
-    identity::Issuer,
-    vault::{DEFAULT_VOLUME, Tenant, Vault, VaultError},
+    account::Balance,
+    identity::{Fingerprint, Issuer},
+    vault::{Tenant, Vault, VaultError},
 };
 
 /// A session that is told to end drops its connection at once; longer means that something is stuck.
@@ -22,13 +30,6 @@ pub struct NbdBackend {
     endpoint: (String, u16),
 }
 
-/// One volume, for lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeInfo {
-    pub name: String,
-    pub size: u64,
-}
-
 impl NbdBackend {
     pub fn new(vault: Arc<Vault>, issuer: Arc<dyn Issuer>, host: impl Into<String>, port: u16) -> Self {
         Self { vault, issuer, endpoint: (host.into(), port) }
@@ -37,31 +38,6 @@ impl NbdBackend {
     /// The endpoint of a server that consumers reach under its own address.
     pub fn at(vault: Arc<Vault>, issuer: Arc<dyn Issuer>, address: SocketAddr) -> Self {
         Self::new(vault, issuer, address.ip().to_string(), address.port())
-    }
-
-    /// Makes one more volume of a consumer, or lets one grow. All of them share its limit.
-    pub async fn create_volume(
-        &self,
-        consumer: ConsumerId,
-        name: &str,
-        bytes: u64,
-    ) -> Result<(), VaultError> {
-        let (vault, name) = (Arc::clone(&self.vault), name.to_owned());
-        blocking(move || vault.tenant(consumer)?.ensure_volume(&name, bytes)).await
-    }
-
-    /// Deletes one volume of a consumer, except its first.
-    pub async fn delete_volume(&self, consumer: ConsumerId, name: &str) -> Result<(), VaultError> {
-        let (vault, name) = (Arc::clone(&self.vault), name.to_owned());
-        blocking(move || vault.tenant(consumer)?.remove_volume(&name)).await
-    }
-
-    pub fn volumes(&self, consumer: ConsumerId) -> Result<Vec<VolumeInfo>, VaultError> {
-        let volumes = self.vault.tenant(consumer)?.volumes();
-        Ok(volumes
-            .iter()
-            .map(|volume| VolumeInfo { name: volume.name.clone(), size: volume.size() })
-            .collect())
     }
 
     /// Sessions a consumer has open.
@@ -92,6 +68,7 @@ fn failed(consumer: ConsumerId, attempt: &str, error: VaultError) -> BackendErro
         VaultError::BelowUse { bytes, used } => BackendError::BelowUse { bytes, used },
         VaultError::NoStorage { consumer } => BackendError::NoStorage { consumer },
         VaultError::NotOurs { what } => BackendError::NotOurs { what },
+        VaultError::Full => BackendError::Full,
         error => BackendError::failed(format!("{attempt} of the consumer {consumer}"), common::chain(&error)),
     }
 }
@@ -141,6 +118,12 @@ impl Backend for NbdBackend {
         self.step(consumer, "setting the limit", move |vault| vault.tenant(consumer)?.set_limit(bytes)).await
     }
 
+    async fn set_rates(&self, consumer: ConsumerId, rates: Rates) -> Result<(), BackendError> {
+        let tenant = self.vault.find(consumer).ok_or(BackendError::NoStorage { consumer })?;
+        tenant.pace.set(rates, Instant::now());
+        Ok(())
+    }
+
     async fn ensure_credentials(&self, consumer: ConsumerId) -> Result<(), BackendError> {
         let issuer = Arc::clone(&self.issuer);
         let work = move |vault: &Vault| vault.tenant(consumer)?.ensure_credential(&*issuer);
@@ -179,6 +162,44 @@ impl Backend for NbdBackend {
         ])
     }
 
+    async fn volumes(&self, consumer: ConsumerId) -> Result<Volumes, BackendError> {
+        let tenant = self.vault.find(consumer).ok_or(BackendError::NoStorage { consumer })?;
+        blocking(move || Ok(tenant.statuses())).await
+    }
+
+    async fn change_volume(&self, consumer: ConsumerId, step: VolumeStep) -> Result<(), BackendError> {
+        self.step(consumer, "changing a volume", move |vault| vault.tenant(consumer)?.change(&step)).await
+    }
+
+    async fn read_volume(
+        &self,
+        consumer: ConsumerId,
+        name: String,
+        from: u64,
+    ) -> Result<Option<Piece>, BackendError> {
+        let tenant = self.vault.find(consumer).ok_or(BackendError::NoStorage { consumer })?;
+        let read = blocking(move || tenant.piece(&name, from)).await;
+        read.map_err(|error| failed(consumer, "reading a volume", error))
+    }
+
+    async fn fill_volume(&self, consumer: ConsumerId, name: String, fill: Fill) -> Result<(), BackendError> {
+        self.step(consumer, "filling a volume", move |vault| vault.tenant(consumer)?.fill(&name, &fill)).await
+    }
+
+    async fn tidy_volumes(&self, consumer: ConsumerId) -> Result<(), BackendError> {
+        let tidied = self.step(consumer, "tidying the volumes", move |vault| vault.tenant(consumer)?.tidy());
+        tidied.await?;
+        if let Some(tenant) = self.vault.find(consumer) {
+            // In turn with what others want of the disk.
+            self.vault.disk().run(consumer, move || tenant.merge_all());
+        }
+        Ok(())
+    }
+
+    fn admits(&self, consumer: ConsumerId, certificate: &[u8; 32]) -> bool {
+        self.vault.admits(consumer, Fingerprint::from(*certificate))
+    }
+
     async fn usage(&self, consumer: ConsumerId) -> Result<Usage, BackendError> {
         let tenant = self.vault.find(consumer).ok_or(BackendError::NoStorage { consumer })?;
         Ok(usage(&tenant))
@@ -211,6 +232,11 @@ impl Backend for NbdBackend {
         self.step(consumer, "deleting the data", move |vault| vault.purge(consumer)).await
     }
 
+    fn figures(&self) -> Vec<VolumeFigures> {
+        let of = |(consumer, tenant): (ConsumerId, Arc<Tenant>)| tenant.figures(consumer);
+        self.vault.tenants().into_iter().flat_map(of).collect()
+    }
+
     fn attention(&self) -> Vec<String> {
         self.vault.attention()
     }
@@ -229,5 +255,7 @@ fn usage(tenant: &Tenant) -> Usage {
             volume.name
         )
     });
-    Usage { used: balance.used, limit: balance.limit, volumes: tenant.floor(), notice: broken.or(full) }
+    let last_used = tenant.volumes().iter().filter_map(|volume| volume.figures.last_used()).max();
+    let (Balance { used, limit }, volumes, notice) = (balance, tenant.floor(), broken.or(full));
+    Usage { used, limit, volumes, last_used, notice }
 }

@@ -14,11 +14,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use crate::{
     allocation::BLOCK,
     protocol::{
-        DONT_FRAGMENT, GREETING, MAX_PAYLOAD, OPTION_MAGIC, TRANSMISSION_FLAGS, be16, be32, be64,
+        DONT_FRAGMENT, GREETING, MAX_PAYLOAD, OPTION_MAGIC, READ_ONLY, TRANSMISSION_FLAGS, be16, be32, be64,
         client_flag, info, option, option_reply, reply,
     },
-    vault::Tenant,
-    volume::Volume,
+    vault::{Share, Tenant},
+    volume::{User, Volume},
 };
 
 /// Options one client may send: a client that looks at every volume needs three for each.
@@ -46,10 +46,13 @@ pub(crate) enum HandshakeError {
 /// What was agreed.
 pub(crate) struct Export {
     pub(crate) volume: Arc<Volume>,
+    pub(crate) share: Share,
     /// The size the client was told; it asks for nothing beyond.
     pub(crate) size: u64,
     pub(crate) structured: bool,
     pub(crate) block_status: bool,
+    /// Counts the session among those of the volume.
+    pub(crate) _user: User,
 }
 
 struct Sent {
@@ -106,7 +109,7 @@ pub(crate) async fn negotiate<S: AsyncRead + AsyncWrite + Unpin>(
             option::EXPORT_NAME => {
                 let Some(export) = agreed.export(&sent.data) else { return Ok(None) };
                 let mut answer = export.size.to_be_bytes().to_vec();
-                answer.extend(agreed.flags().to_be_bytes());
+                answer.extend(agreed.flags(&export).to_be_bytes());
                 answer.extend([0; 124].iter().filter(|_| !no_zeroes));
                 stream.write_all(&answer).await?;
                 stream.flush().await?;
@@ -152,18 +155,21 @@ struct Agreed<'a> {
 }
 
 impl Agreed<'_> {
-    fn flags(&self) -> u16 {
-        TRANSMISSION_FLAGS | if self.structured { DONT_FRAGMENT } else { 0 }
+    fn flags(&self, export: &Export) -> u16 {
+        TRANSMISSION_FLAGS
+            | if self.structured { DONT_FRAGMENT } else { 0 }
+            | if export.share == Share::Read { READ_ONLY } else { 0 }
     }
 
     fn export(&self, name: &[u8]) -> Option<Export> {
-        let volume = self.volume(name)?;
+        let (volume, share) = self.volume(name)?;
         let block_status = self.context_of.as_deref() == Some(volume.name.as_str());
-        Some(Export { size: volume.size(), structured: self.structured, block_status, volume })
+        let _user = volume.user();
+        Some(Export { share, size: volume.size(), structured: self.structured, block_status, volume, _user })
     }
 
-    fn volume(&self, name: &[u8]) -> Option<Arc<Volume>> {
-        self.tenant.volume(std::str::from_utf8(name).ok().filter(|name| name.len() <= MAX_NAME)?)
+    fn volume(&self, name: &[u8]) -> Option<(Arc<Volume>, Share)> {
+        self.tenant.export(std::str::from_utf8(name).ok().filter(|name| name.len() <= MAX_NAME)?)
     }
 
     /// The replies to one option, and the export if it opened one.
@@ -190,8 +196,8 @@ impl Agreed<'_> {
 
     fn list(&self) -> Vec<u8> {
         let mut answer = Vec::new();
-        for volume in self.tenant.volumes() {
-            answer.extend(option_reply(option::LIST, reply::SERVER, &sized(volume.name.as_bytes())));
+        for volume in self.tenant.exports() {
+            answer.extend(option_reply(option::LIST, reply::SERVER, &sized(volume.as_bytes())));
         }
         answer.extend(option_reply(option::LIST, reply::ACK, b""));
         answer
@@ -211,7 +217,7 @@ impl Agreed<'_> {
         let export = self.export(name).ok_or_else(unknown)?;
         let mut about = info::EXPORT.to_be_bytes().to_vec();
         about.extend(export.size.to_be_bytes());
-        about.extend(self.flags().to_be_bytes());
+        about.extend(self.flags(&export).to_be_bytes());
         let mut answer = option_reply(option, reply::INFO, &about);
         for wanted in rest[2..].chunks_exact(2).map(|pair| be16(pair, 0)) {
             let mut about = wanted.to_be_bytes().to_vec();
@@ -240,7 +246,7 @@ impl Agreed<'_> {
             self.context_of = None;
         }
         let unknown = || option_reply(option, reply::ERR_UNKNOWN, b"there is no such volume");
-        let volume = self.volume(name).ok_or_else(unknown)?;
+        let (volume, _) = self.volume(name).ok_or_else(unknown)?;
         let matched =
             queries.iter().any(|query| *query == CONTEXT.as_bytes() || (!set && *query == b"base:"));
         let mut answer = Vec::new();

@@ -51,6 +51,12 @@ pub trait Issuer: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fingerprint([u8; 32]);
 
+impl From<[u8; 32]> for Fingerprint {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
 impl Fingerprint {
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         let mut bytes = [0; 32];

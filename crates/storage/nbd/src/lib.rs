@@ -17,10 +17,12 @@ mod attention;
 mod backend;
 mod buffers;
 mod disk;
+mod figures;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod handshake;
 mod identity;
+mod pace;
 mod protocol;
 mod server;
 mod session;
@@ -35,7 +37,7 @@ mod wire;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use backend::{NbdBackend, VolumeInfo};
+pub use backend::NbdBackend;
 pub use identity::{IssueError, IssuedIdentity, Issuer, identity_uri};
 pub use server::{Access, BindError, Connections, NbdServer, Renewal, ServerConfig};
 pub use tls::{TlsError, TlsIdentity};

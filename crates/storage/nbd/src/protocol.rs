@@ -56,6 +56,8 @@ pub(crate) mod info {
 
 /// What every export can do: flush, FUA, trim, write zeroes (fast ones too), several connections, cache.
 pub(crate) const TRANSMISSION_FLAGS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11;
+/// Nobody can write to it.
+pub(crate) const READ_ONLY: u16 = 1 << 1;
 /// And, once structured replies were agreed, reads that must not be fragmented.
 pub(crate) const DONT_FRAGMENT: u16 = 1 << 7;
 
@@ -78,12 +80,19 @@ mod chunk {
 /// What a client may be told went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Errno {
+    Permission = 1,
     Io = 5,
     Invalid = 22,
     NoSpace = 28,
     Overflow = 75,
     NotSupported = 95,
     Shutdown = 108,
+}
+
+impl From<Errno> for std::io::Error {
+    fn from(errno: Errno) -> Self {
+        Self::from_raw_os_error(errno as i32)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -281,7 +281,8 @@ impl Shared {
         let consumer = pass.tenant.id;
         debug!(%consumer, volume = export.volume.name, "NBD session opened");
         let wire = stream.into_wire().map_err(SessionError::from)?;
-        let session = Session::new(wire, export, Arc::clone(&self.pool), self.vault.disk(), consumer);
+        let pace = Arc::clone(&pass.tenant.pace);
+        let session = Session::new(wire, export, Arc::clone(&self.pool), self.vault.disk(), consumer, pace);
         match threads::serve(session, &pass.tenant.talking, stopped()).await? {
             End::Left => Ok(()),
             End::Stopped => {

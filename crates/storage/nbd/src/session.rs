@@ -17,7 +17,7 @@ mod output;
 mod transfer;
 mod waiting;
 
-use std::{io, net::TcpStream, sync::Arc};
+use std::{io, net::TcpStream, sync::Arc, thread, time::Instant};
 
 use storage_provider::ConsumerId;
 
@@ -31,10 +31,12 @@ use crate::{
     buffers::BufferPool,
     disk::Disk,
     handshake::{CONTEXT_ID, Export},
+    pace::Pace,
     protocol::{
         Command, Errno, MAX_PAYLOAD, REQUEST_LEN, Request, command_flag, data_chunk, error_chunk, hole_chunk,
         simple_reply, status_chunk,
     },
+    vault::Share,
     wire::Wire,
 };
 
@@ -63,6 +65,11 @@ pub(crate) struct Session {
     input: Input,
     output: Output,
     waiting: Waiting,
+    /// When the request that is being answered was begun.
+    began: Instant,
+    pace: Arc<Pace>,
+    /// The request that came first is within the consumer's pace.
+    paid: bool,
 }
 
 /// Why a session needs its thread no longer.
@@ -88,9 +95,11 @@ impl Session {
         pool: Arc<BufferPool>,
         disk: Disk,
         consumer: ConsumerId,
+        pace: Arc<Pace>,
     ) -> Self {
         let (input, output) = (Input::default(), Output::default());
-        Self { wire, export, pool, input, output, waiting: Waiting::new(disk, consumer) }
+        let waiting = Waiting::new(disk, consumer);
+        Self { wire, export, pool, input, output, waiting, began: Instant::now(), pace, paid: false }
     }
 
     /// The socket, for whoever waits for the client or ends the session.
@@ -100,11 +109,13 @@ impl Session {
 
     /// Serves until the client leaves or falls silent. Blocks; nothing is under way when it returns.
     pub(crate) fn run(&mut self) -> Result<Rest, SessionError> {
+        self.export.volume.figures.used();
         let mut rest = self.serve_while_busy();
         while !self.waiting.is_empty() {
             let done = self.waiting.wait(None, false)?;
             rest = rest.and_then(|rest| self.finish(done).map(|()| rest));
         }
+        self.export.volume.figures.used();
         let rest = rest?;
         self.output.send(&mut self.wire)?;
         self.input.release();
@@ -148,19 +159,50 @@ impl Session {
             if request.payload() > MAX_PAYLOAD {
                 return Err(SessionError::TooLarge { length: request.length });
             }
-            let checked = request.check(self.export.size);
+            self.keep_pace(&request)?;
+            self.began = Instant::now();
+            let checked = request.check(self.export.size).and_then(|()| self.may(&request));
             if request.command == Command::Write {
                 if !self.write(request, checked)? {
                     return Ok(Flow::GoOn);
                 }
+                self.paid = false;
                 continue;
             }
             self.input.consume(REQUEST_LEN);
+            self.paid = false;
             match checked {
                 Ok(()) => self.serve_one(request)?,
                 Err(errno) => self.fail(request, errno)?,
             }
         }
+    }
+
+    /// Waits until a request is within the consumer's pace. Others' answers are not held up by it.
+    fn keep_pace(&mut self, request: &Request) -> Result<(), SessionError> {
+        let bytes = match request.command {
+            Command::Read | Command::Write => request.length.into(),
+            Command::Flush | Command::Trim | Command::WriteZeroes | Command::Cache => 0,
+            Command::BlockStatus | Command::Disconnect | Command::Unknown => return Ok(()),
+        };
+        while !self.paid {
+            match self.pace.take(bytes, Instant::now()) {
+                Ok(()) => self.paid = true,
+                // Whoever was revoked is told so now.
+                Err(_) if self.export.volume.is_closed() => self.paid = true,
+                Err(wait) => {
+                    self.output.send(&mut self.wire)?;
+                    thread::sleep(wait);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this client may do that: those who read only were told so.
+    fn may(&self, request: &Request) -> Result<(), Errno> {
+        let writes = matches!(request.command, Command::Write | Command::Trim | Command::WriteZeroes);
+        if writes && self.export.share == Share::Read { Err(Errno::Permission) } else { Ok(()) }
     }
 
     /// Hands a request to a thread that may wait.
@@ -185,9 +227,11 @@ impl Session {
 
     /// Answers requests that have waited.
     fn finish(&mut self, done: Vec<Done>) -> Result<(), SessionError> {
-        for Done { request, result } in done {
+        for Done { request, result, began } in done {
+            self.began = began;
             match result {
                 Ok(found) if request.command == Command::Read => {
+                    self.count(&request, true);
                     let header = self.read_header(&request);
                     self.put(&header)?;
                     self.put(&found)?;
@@ -253,12 +297,22 @@ impl Session {
 
     fn reply(&mut self, request: Request, done: Result<(), Errno>) -> Result<(), SessionError> {
         match done {
-            Ok(()) => self.put(&simple_reply(request.cookie, None)),
+            Ok(()) => {
+                self.count(&request, true);
+                self.put(&simple_reply(request.cookie, None))
+            }
             Err(errno) => self.fail(request, errno),
         }
     }
 
+    /// Counts a request that is answered now.
+    fn count(&self, request: &Request, good: bool) {
+        let took = self.began.elapsed();
+        self.export.volume.figures.count(request.command, request.length.into(), took, good);
+    }
+
     fn fail(&mut self, request: Request, errno: Errno) -> Result<(), SessionError> {
+        self.count(&request, false);
         // Answers to reads and block status have one form once structured replies were agreed.
         let structured =
             self.export.structured && matches!(request.command, Command::Read | Command::BlockStatus);

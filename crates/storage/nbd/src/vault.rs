@@ -8,6 +8,7 @@
 //!         /vault                     which vault it is
 //!         /consumers/<id>.json       limit, volumes, credential: written whole, then renamed into place
 //!         /volumes/<id>/<volume>     sparse files, each with its mark beside it (`marks`)
+//!         /volumes/<id>/<volume>~<n> the same, of volumes that were copied or have snapshots
 //!         /trash/<id>/<n>/           on its way out
 //! ```
 //! A consumer's record is written before its data is made and removed after its data is trashed, so data without a
@@ -28,10 +29,10 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
-use storage_provider::{ConsumerId, Observed, VaultId};
+use storage_provider::{ConsumerId, DEFAULT_VOLUME, Observed, VaultId};
 
 pub use self::marks::Expected;
-pub(crate) use self::tenant::{DEFAULT_VOLUME, SessionPass, Tenant};
+pub(crate) use self::tenant::{SessionPass, Share, Tenant};
 use self::{
     files::{Damage, Record, ids_in, remove_tree, sync_dir},
     marks::Identity,
@@ -92,6 +93,12 @@ pub enum VaultError {
     NoVolume { consumer: ConsumerId, name: String },
     #[error("the consumer {consumer} has {most} volumes, which is the most there can be")]
     TooManyVolumes { consumer: ConsumerId, most: usize },
+    #[error("the grant is used up")]
+    Full,
+    #[error("the volume {name:?} cannot be written now")]
+    Busy { name: String },
+    #[error("the file system of {} does not tell exactly which parts of a file hold data, which snapshots need", path.display())]
+    Inexact { path: PathBuf },
     #[error("the credential cannot be made")]
     Credential(#[from] IssueError),
     #[error("the authority's certificate cannot be read")]

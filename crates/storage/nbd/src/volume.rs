@@ -1,48 +1,55 @@
-//! A volume: one sparse file, and the rules that keep its accounting exact.
+//! A volume: a sparse file, what it stands on, and the rules that keep its accounting exact.
 //!
 //! In: reads, writes, trims and zeroes, already checked against the volume's size. Out: bytes, or an error for the
-//! client. Holds: the file, the map of blocks in use, and a share in the consumer's account.
+//! client. Holds: its top layer, which is another one after a snapshot.
 //!
 //! ```text
 //!   write:  gate (shared)   ─► map: count holes ─► account: claim or ENOSPC ─► map: mark ─► pwrite
 //!   trim:   gate (alone)    ─► punch            ─► map: unmark              ─► account: release
 //!   failed write, lost client:  gate (alone)    ─► look at the file: what is really there
+//!   snapshot: gate (alone)  ─► sync             ─► written down             ─► a new top layer
 //! ```
 //! The gate keeps a trim from freeing a block between a writer's look at the map and its write.
 
 mod create;
 mod flush;
+mod layer;
 mod syscalls;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    fs::File,
     net::TcpStream,
     ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
-use parking_lot::{Mutex, RwLock};
+use arc_swap::ArcSwap;
+use parking_lot::RwLock;
 
 use crate::{
-    account::Account,
-    allocation::{Allocation, BLOCK, Run},
+    allocation::{BLOCK, Run},
+    figures::Figures,
     protocol::Errno,
 };
 
-pub(crate) use self::create::{OpenVolumeError, create_file};
+pub(crate) use self::{
+    create::{OpenVolumeError, Progress, create_file, is_exact, take_over_piece},
+    layer::Layer,
+};
 
 pub(crate) struct Volume {
     pub(crate) name: String,
-    file: File,
+    top: ArcSwap<Layer>,
     size: AtomicU64,
+    /// A snapshot: nobody writes to it.
+    pub(crate) read_only: bool,
     gate: RwLock<()>,
-    allocation: Mutex<Allocation>,
-    account: Arc<Account>,
+    users: AtomicUsize,
+    pub(crate) figures: Figures,
     syncs: flush::Syncs,
     /// A flush failed: what was acknowledged may be lost, so nothing more is acknowledged.
     broken: AtomicBool,
@@ -73,8 +80,20 @@ impl Drop for Ahead {
     }
 }
 
+/// A session that has a volume open.
+pub(crate) struct User(Arc<Volume>);
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// How much one trim punches before it lets writers through again.
 const PUNCH: u64 = 128 << 20;
+
+/// Blocks that are read at once to be sent elsewhere.
+const EXPORTED: u64 = (1 << 20) / BLOCK;
 
 impl Volume {
     pub(crate) fn size(&self) -> u64 {
@@ -86,21 +105,43 @@ impl Volume {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// Closes this volume for good and takes what it holds off the books: its file is about to go.
+    /// Closes this volume for good. What its layers hold is on the books until they are closed too.
     pub(crate) fn retire(&self) {
         let _alone = self.gate.write();
         self.closed.store(true, Ordering::Release);
-        let held = self.allocation.lock().release_all();
-        self.account.release(held * BLOCK);
+    }
+
+    pub(crate) fn top(&self) -> Arc<Layer> {
+        self.top.load_full()
+    }
+
+    /// Counts a session as long as what is returned lives.
+    pub(crate) fn user(self: &Arc<Self>) -> User {
+        self.users.fetch_add(1, Ordering::AcqRel);
+        User(Arc::clone(self))
+    }
+
+    /// Sessions that have it open.
+    pub(crate) fn users(&self) -> usize {
+        self.users.load(Ordering::Acquire)
+    }
+
+    /// Whether it answers nothing any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     fn check_open(&self) -> Result<(), Errno> {
-        if self.closed.load(Ordering::Acquire) { Err(Errno::Shutdown) } else { Ok(()) }
+        if self.is_closed() { Err(Errno::Shutdown) } else { Ok(()) }
     }
 
     fn check_writable(&self) -> Result<(), Errno> {
         self.check_open()?;
-        if self.broken.load(Ordering::Acquire) { Err(Errno::Io) } else { Ok(()) }
+        match self.read_only {
+            true => Err(Errno::Permission),
+            false if self.is_broken() => Err(Errno::Io),
+            false => Ok(()),
+        }
     }
 
     /// Claims all blocks a write will need before its data is read, so that it is refused whole or not at all.
@@ -108,110 +149,108 @@ impl Volume {
         let blocks = touched(offset, length);
         let _gate = self.gate.read();
         self.check_writable()?;
-        let claimed = self.claim(blocks.clone())?;
+        let claimed = self.top.load().claim(blocks.clone())?;
         Ok(Ahead { volume: Arc::clone(self), blocks, written: (claimed == 0).into() })
     }
 
     /// Writes; with `durable`, it is on disk when this returns.
     pub(crate) fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Errno> {
-        let gate = self.gate.read();
-        self.check_writable()?;
-        let blocks = touched(offset, data.len() as u64);
-        let claimed = self.claim(blocks.clone())?;
-        let written = syscalls::write_all(&self.file, offset, data, durable);
-        drop(gate);
-        if let Err(errno) = written {
-            if claimed > 0 {
-                self.recount(blocks);
-            }
-            // A full disk is told to the client; a failed sync may have lost what others were promised.
-            if durable && errno == Errno::Io {
-                self.broken.store(true, Ordering::Release);
-            }
-            return Err(errno);
+        let length = data.len() as u64;
+        loop {
+            let gate = self.gate.read();
+            self.check_writable()?;
+            let top = self.top.load();
+            let Some(block) = top.torn(offset, length) else {
+                let blocks = touched(offset, length);
+                let claimed = top.claim(blocks.clone())?;
+                let written = syscalls::write_all(&top.file, offset, data, durable);
+                if written.is_ok() {
+                    top.in_place(blocks.clone());
+                }
+                drop(gate);
+                return written.inspect_err(|errno| {
+                    if claimed > 0 {
+                        self.recount(blocks);
+                    }
+                    // A full disk is told to the client; a failed sync may have lost what others were promised.
+                    if durable && *errno == Errno::Io {
+                        self.broken.store(true, Ordering::Release);
+                    }
+                });
+            };
+            drop(gate);
+            self.copy_up(block, offset, length)?;
         }
-        Ok(())
     }
 
-    /// Marks blocks as data and pays for the new ones. Returns how many were new.
-    fn claim(&self, blocks: Range<u64>) -> Result<u64, Errno> {
-        let mut allocation = self.allocation.lock();
-        let holes = allocation.holes(blocks.clone());
-        if holes == 0 {
-            return Ok(0);
-        }
-        if !self.account.claim(holes * BLOCK) {
-            return Err(Errno::NoSpace);
-        }
-        allocation.claim(blocks);
-        Ok(holes)
+    /// Fetches a block from below that a write fills in part, unless somebody else did meanwhile.
+    fn copy_up(&self, block: u64, offset: u64, length: u64) -> Result<(), Errno> {
+        let _alone = self.gate.write();
+        self.check_writable()?;
+        let top = self.top.load();
+        if top.torn(offset, length) == Some(block) { top.copy_up(block) } else { Ok(()) }
     }
 
     /// Puts map and account right for a range by looking at the file.
     fn recount(&self, blocks: Range<u64>) {
         let _alone = self.gate.write();
         // A closed volume's books are closed too.
-        if self.check_open().is_err() {
-            return;
-        }
-        let data = syscalls::data_ranges(&self.file, blocks.start * BLOCK, blocks.end * BLOCK);
-        // A file that cannot be looked at keeps its claims: counting too much harms only its owner.
-        let Ok(data) = data else { return };
-        let mut allocation = self.allocation.lock();
-        let mut held = Allocation::default();
-        data.into_iter().for_each(|range| {
-            held.claim(touched(range.start, range.end - range.start));
-        });
-        let mut at = blocks.start;
-        for run in held.runs(blocks, usize::MAX) {
-            let range = at..at + run.blocks;
-            at += run.blocks;
-            if run.data {
-                self.account.found(allocation.claim(range) * BLOCK);
-            } else {
-                self.account.release(allocation.release(range) * BLOCK);
-            }
+        if self.check_open().is_ok() {
+            self.top.load().recount(blocks);
         }
     }
 
     /// Whether a range holds no data at all, and so reads as zeroes.
     pub(crate) fn is_hole(&self, offset: u64, length: u64) -> bool {
-        let blocks = touched(offset, length);
-        let len = blocks.end - blocks.start;
-        self.allocation.lock().holes(blocks) == len
+        self.top.load().is_hole(touched(offset, length))
     }
 
     /// Reads if that needs no waiting for the disk. `Ok(false)` when it would.
     pub(crate) fn try_read(&self, offset: u64, into: &mut [u8]) -> Result<bool, Errno> {
         self.check_open()?;
-        if self.is_hole(offset, into.len() as u64) {
+        let top = self.top.load();
+        if top.is_hole(touched(offset, into.len() as u64)) {
             into.fill(0);
             return Ok(true);
         }
-        Ok(syscalls::read_cached(&self.file, offset, into))
+        if top.has_below() {
+            return top.read(offset, into, &mut |file, at, part| Ok(syscalls::read_cached(file, at, part)));
+        }
+        Ok(syscalls::read_cached(&top.file, offset, into))
     }
 
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
         self.check_open()?;
-        syscalls::read_exact(&self.file, offset, into)
+        let top = self.top.load();
+        if top.has_below() || self.read_only {
+            return top.read(offset, into, &mut layer::whole).map(|_| ());
+        }
+        syscalls::read_exact(&top.file, offset, into)
     }
 
-    /// Sends a range to a socket straight from the page cache.
+    /// Whether all of it is in one file.
+    pub(crate) fn is_flat(&self) -> bool {
+        !self.read_only && !self.top.load().has_below()
+    }
+
+    /// Sends a range of a flat volume to a socket straight from the page cache.
     pub(crate) fn send(&self, offset: u64, length: u64, socket: &TcpStream) -> Result<(), Errno> {
         self.check_open()?;
-        syscalls::send_all(&self.file, offset, length, socket)
+        syscalls::send_all(&self.top.load().file, offset, length, socket)
     }
 
     /// Starts reading a range into the page cache.
     pub(crate) fn prefetch(&self, offset: u64, length: u64) -> Result<(), Errno> {
         self.check_open()?;
-        syscalls::prefetch(&self.file, offset, length);
+        for layer in self.top().chain() {
+            syscalls::prefetch(&layer.file, offset, length);
+        }
         Ok(())
     }
 
     /// Frees the whole blocks of a range. A hint: what cannot be freed stays.
     pub(crate) fn trim(&self, offset: u64, length: u64) -> Result<(), Errno> {
-        self.punch(whole(offset, length)).map(|_| ())
+        self.punch(whole(offset, length), false).map(|_| ())
     }
 
     /// Makes a range read as zeroes; unless `keep`, its blocks are given back.
@@ -233,7 +272,7 @@ impl Volume {
         };
         self.zero_data(head)?;
         self.zero_data(tail)?;
-        if !self.punch(inner.clone())? {
+        if !self.punch(inner.clone(), true)? {
             self.zero_data(inner.start * BLOCK..inner.end * BLOCK)?;
         }
         Ok(())
@@ -244,7 +283,7 @@ impl Volume {
         let mut at = bytes.start;
         while at < bytes.end {
             let block = at / BLOCK;
-            let run = self.allocation.lock().runs(block..bytes.end.div_ceil(BLOCK), 1);
+            let run = self.top.load().runs(block..bytes.end.div_ceil(BLOCK), 1);
             let Some(Run { blocks, data }) = run.first().copied() else { break };
             let end = ((block + blocks) * BLOCK).min(bytes.end);
             if data {
@@ -256,30 +295,59 @@ impl Volume {
         Ok(())
     }
 
-    /// Frees blocks. `Ok(false)` when the file system cannot.
-    fn punch(&self, blocks: Range<u64>) -> Result<bool, Errno> {
+    /// Frees blocks. What lies below would come to light again, so there it is overwritten with zeroes if `zeroing`, and
+    /// left otherwise. `Ok(false)` when the file system cannot.
+    fn punch(&self, blocks: Range<u64>, zeroing: bool) -> Result<bool, Errno> {
         let mut at = blocks.start;
         while at < blocks.end {
             let end = (at + PUNCH / BLOCK).min(blocks.end);
-            let _alone = self.gate.write();
-            self.check_writable()?;
-            if self.allocation.lock().holes(at..end) < end - at {
-                if !syscalls::punch(&self.file, at * BLOCK, (end - at) * BLOCK)? {
-                    return Ok(false);
+            let mut covering = Vec::new();
+            {
+                let _alone = self.gate.write();
+                self.check_writable()?;
+                let top = self.top.load();
+                let below = match top.below() {
+                    Some(below) => below.runs(at..end, usize::MAX),
+                    None => vec![Run { blocks: end - at, data: false }],
+                };
+                for Run { blocks, data } in below {
+                    if data {
+                        covering.push(at * BLOCK..(at + blocks) * BLOCK);
+                    } else if !top.punch(at..at + blocks)? {
+                        return Ok(false);
+                    }
+                    at += blocks;
                 }
-                let released = self.allocation.lock().release(at..end);
-                self.account.release(released * BLOCK);
             }
-            at = end;
+            if zeroing {
+                covering.into_iter().try_for_each(|bytes| self.zero_data(bytes))?;
+            }
         }
         Ok(true)
+    }
+
+    /// The next blocks from this byte on that hold data, at most a mebibyte of them.
+    pub(crate) fn next_piece(&self, from: u64) -> Result<Option<(u64, Vec<u8>)>, Errno> {
+        let end = self.size() / BLOCK;
+        let mut block = from.div_ceil(BLOCK);
+        while block < end {
+            let run = self.top.load().runs(block..end, 1);
+            let Some(Run { blocks, data }) = run.first().copied() else { break };
+            if data {
+                let mut bytes = vec![0; usize::try_from(blocks.min(EXPORTED) * BLOCK).expect("a mebibyte")];
+                self.read(block * BLOCK, &mut bytes)?;
+                return Ok(Some((block * BLOCK, bytes)));
+            }
+            block += blocks;
+        }
+        Ok(None)
     }
 
     /// The range as extents of at most `most` runs: length and whether it holds data.
     pub(crate) fn extents(&self, offset: u64, length: u32, most: usize) -> Vec<(u32, bool)> {
         let end = offset + u64::from(length);
         let mut at = offset;
-        let runs = self.allocation.lock().runs(touched(offset, u64::from(length)), most);
+        let runs = self.top.load().runs(touched(offset, u64::from(length)), most);
         runs.into_iter()
             .map(|run| {
                 let next = ((at / BLOCK + run.blocks) * BLOCK).min(end);

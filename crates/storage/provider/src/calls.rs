@@ -6,6 +6,10 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
+use model::policy::check_labels;
+
 use crate::{
     capacity::Capacity,
     client::Client,
@@ -13,6 +17,7 @@ use crate::{
     grant::{Ledger, grant},
     id::{ConsumerId, SealKeyId},
     identity::Data,
+    rates::Rates,
     refusal::Refusal,
     sources::Sources,
     terms::{Holdings, Terms},
@@ -87,6 +92,8 @@ pub fn decide_onboard(
         bound_to: request.client.map(str::to_owned),
         created_at: view.now,
         name: if is_name(name) { name.to_owned() } else { String::new() },
+        rates: ticket.rates,
+        labels: BTreeMap::new(),
         kept_until: None,
         data: Data::Nothing,
         client: request.says.clone().map(Box::new),
@@ -274,4 +281,28 @@ pub fn decide_name(consumer: Option<&Consumer>, name: &str) -> Result<Consumer, 
 
 fn is_name(name: &str) -> bool {
     name.len() <= NAME && !name.chars().any(char::is_control) && name.trim() == name
+}
+
+/// The record of a consumer that is served so much in a second. An administrator's word: no ticket bounds it.
+pub fn decide_rates(consumer: Option<&Consumer>, rates: Rates) -> Result<Consumer, Refusal> {
+    let consumer = consumer.ok_or(Refusal::UnknownConsumer)?;
+    Ok(Consumer { rates, ..consumer.clone() })
+}
+
+/// Most labels of a consumer.
+const LABELS: usize = 64;
+
+/// The record of a consumer with these labels and no others.
+pub fn decide_labels(
+    consumer: Option<&Consumer>,
+    labels: &BTreeMap<String, String>,
+) -> Result<Consumer, Refusal> {
+    let consumer = consumer.ok_or(Refusal::UnknownConsumer)?;
+    if labels.len() > LABELS {
+        return Err(Refusal::Labels {
+            why: format!("there are {}; at most {LABELS} are allowed", labels.len()),
+        });
+    }
+    check_labels(labels).map_err(|why| Refusal::Labels { why })?;
+    Ok(Consumer { labels: labels.clone(), ..consumer.clone() })
 }

@@ -10,6 +10,8 @@
 //! ```
 //! Until its grace time is over, a consumer that is Deleting can be taken back: it is Configuring again.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -17,6 +19,7 @@ use crate::{
     id::{ConsumerId, SealKeyId},
     identity::Data,
     quantity::Quantity,
+    rates::Rates,
     sources::Sources,
     ticket::TicketHash,
 };
@@ -86,6 +89,12 @@ pub struct Consumer {
     /// What people call it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// How much it is served in a second.
+    #[serde(default, skip_serializing_if = "Rates::is_unlimited")]
+    pub rates: Rates,
+    /// What it is labelled with.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// When it leaves: until then its data is kept, and it can be taken back. Seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_until: Option<u64>,
@@ -157,6 +166,8 @@ pub(crate) mod tests {
             bound_to: None,
             created_at: 0,
             name: String::new(),
+            rates: Rates::default(),
+            labels: BTreeMap::new(),
             kept_until: None,
             data: Data::Nothing,
             client: None,

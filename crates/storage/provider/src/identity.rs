@@ -13,7 +13,10 @@
 //! A mark is written beside the data first and in the record after, so data may be one generation ahead of its record,
 //! and is behind it only when somebody brought back an older copy.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -145,12 +148,14 @@ pub enum Verdict {
     Lost(Loss),
 }
 
-/// Judges what was found of a consumer that is to stay. One that was never Ready was given no data.
+/// Judges what was found of a consumer that is to stay. One that was never Ready was given no data; what is `gone` was
+/// deleted on purpose, and the record has not heard of it yet.
 pub fn judge(
     data: &Data,
     never_ready: bool,
     vault: VaultId,
     found: &BTreeMap<String, Found>,
+    gone: &BTreeSet<VolumeId>,
     trouble: Option<&str>,
 ) -> Verdict {
     match data {
@@ -159,7 +164,7 @@ pub fn judge(
         Data::Unmarked => before_marks(found, trouble),
         Data::Made(made) => match data.elsewhere(vault) {
             Some(loss) => Verdict::Lost(loss),
-            None => compare(made, found, trouble),
+            None => compare(made, found, gone, trouble),
         },
     }
 }
@@ -178,14 +183,20 @@ fn before_marks(found: &BTreeMap<String, Found>, trouble: Option<&str>) -> Verdi
     lost.map_or(Verdict::Unmarked, Verdict::Lost)
 }
 
-fn compare(made: &BTreeMap<String, Mark>, found: &BTreeMap<String, Found>, trouble: Option<&str>) -> Verdict {
+fn compare(
+    made: &BTreeMap<String, Mark>,
+    found: &BTreeMap<String, Found>,
+    gone: &BTreeSet<VolumeId>,
+    trouble: Option<&str>,
+) -> Verdict {
     if found.is_empty() && trouble.is_none() && !made.is_empty() {
         return Verdict::Lost(Loss::Everything);
     }
     if let Some(reason) = trouble {
         return Verdict::Lost(Loss::Record { reason: reason.to_owned() });
     }
-    let lost = made.iter().find_map(|(name, made)| match found.get(name) {
+    let expected = made.iter().filter(|(_, made)| !gone.contains(&made.volume));
+    let lost = expected.into_iter().find_map(|(name, made)| match found.get(name) {
         Some(Found::Whole(mark)) if (mark.vault, mark.volume) != (made.vault, made.volume) => {
             Some(Loss::Foreign { volume: name.clone() })
         }
@@ -229,7 +240,7 @@ mod tests {
     }
 
     fn verdict(data: &Data, seen: &BTreeMap<String, Found>) -> Verdict {
-        judge(data, false, HERE, seen, None)
+        judge(data, false, HERE, seen, &BTreeSet::new(), None)
     }
 
     #[test]
@@ -260,11 +271,24 @@ mod tests {
     }
 
     #[test]
+    fn what_was_deleted_on_purpose_is_not_missed() {
+        let data = Data::Made([("data".to_owned(), mark(1, 5)), ("logs".to_owned(), mark(2, 1))].into());
+        let mut seen = found(Found::Whole(mark(1, 5)));
+        let gone = BTreeSet::from([mark(2, 1).volume]);
+        assert!(matches!(verdict(&data, &seen), Verdict::Lost(Loss::Missing { .. })));
+        assert_eq!(judge(&data, false, HERE, &seen, &gone, None), Verdict::Same);
+        // Another one has its name by now.
+        seen.insert("logs".to_owned(), Found::Whole(mark(3, 1)));
+        assert!(matches!(verdict(&data, &seen), Verdict::Lost(Loss::Foreign { .. })));
+        assert_eq!(judge(&data, false, HERE, &seen, &gone, None), Verdict::Same);
+    }
+
+    #[test]
     fn data_of_another_vault_is_elsewhere_whatever_lies_here() {
         let data = made(mark(1, 5));
         let other = VaultId(Uuid::from_u128(9));
         for seen in [BTreeMap::new(), found(Found::Whole(mark(1, 5)))] {
-            let verdict = judge(&data, false, other, &seen, None);
+            let verdict = judge(&data, false, other, &seen, &BTreeSet::new(), None);
             assert!(matches!(verdict, Verdict::Lost(Loss::Elsewhere { vault, .. }) if vault == HERE));
         }
     }
@@ -278,7 +302,7 @@ mod tests {
         assert_eq!(verdict(&Data::Unmarked, &BTreeMap::new()), Verdict::Lost(Loss::Everything));
         assert!(matches!(verdict(&Data::Unmarked, &found(Found::Missing)), Verdict::Lost(_)));
         // It was never Ready, so nothing of it can be lost.
-        let fresh = judge(&Data::Unmarked, true, HERE, &BTreeMap::new(), None);
+        let fresh = judge(&Data::Unmarked, true, HERE, &BTreeMap::new(), &BTreeSet::new(), None);
         assert_eq!(fresh, Verdict::Fresh);
         assert_eq!(verdict(&Data::Nothing, &BTreeMap::new()), Verdict::Fresh);
     }

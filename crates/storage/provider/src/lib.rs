@@ -18,14 +18,17 @@ mod id;
 mod identity;
 mod plan;
 mod quantity;
+mod rates;
 mod refusal;
 mod sources;
 mod terms;
 mod ticket;
+mod volume;
 
 pub use calls::{
-    Floor, Offboard, Onboard, OnboardRequest, OnboardView, Resize, decide_config, decide_keep, decide_name,
-    decide_offboard, decide_onboard, decide_permit, decide_report, decide_resize, settle_resize,
+    Floor, Offboard, Onboard, OnboardRequest, OnboardView, Resize, decide_config, decide_keep, decide_labels,
+    decide_name, decide_offboard, decide_onboard, decide_permit, decide_rates, decide_report, decide_resize,
+    settle_resize,
 };
 pub use capacity::{Capacity, CapacityError, CapacityForm};
 pub use client::{Client, ClientError, Third, ThirdError};
@@ -37,10 +40,15 @@ pub use id::{ConsumerId, IdSealer, ParseConsumerIdError, SealError, SealKey, Sea
 pub use identity::{Data, Found, Loss, Mark, VaultId, Verdict, VolumeId, judge};
 pub use plan::{NetworkState, Observed, ObservedStorage, Outcome, Plan, Step, plan};
 pub use quantity::{Format, ParseQuantityError, Quantity};
+pub use rates::{Rates, RatesError};
 pub use refusal::{Code, Refusal};
 pub use sources::{Sources, SourcesError};
 pub use terms::{Holdings, Terms, TicketLimit};
 pub use ticket::{
     KeyError, KeyId, KeyRing, MintRequest, MintedTicket, SigningKey, TicketError, TicketHash, TicketRecord,
     TicketState, TicketStatus, TicketText, VerifiedTicket, VerifyingKey,
+};
+pub use volume::{
+    DEFAULT_VOLUME, MOST_VOLUMES, VolumeCode, VolumeRefusal, VolumeStatus, VolumeStep, VolumeWish, Volumes,
+    check_export, check_import, decide_volume, export_of, is_volume_name, snapshot_parts,
 };

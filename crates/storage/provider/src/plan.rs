@@ -11,11 +11,12 @@
 //!   remove:  revoke ─► withdraw ─► trash ─► purge ─► forget   (nobody is connected when data moves; the record goes last)
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     consumer::{Consumer, Phase},
-    identity::{Data, Found, Loss, Mark, VaultId, Verdict, judge},
+    identity::{Data, Found, Loss, Mark, VaultId, Verdict, VolumeId, judge},
+    rates::Rates,
 };
 
 /// What a backend sees of one consumer.
@@ -23,9 +24,15 @@ use crate::{
 pub struct Observed {
     /// Its volumes by name, with what proves which they are.
     pub found: BTreeMap<String, Found>,
+    /// Volumes that were deleted on purpose.
+    pub gone: BTreeSet<VolumeId>,
+    /// A volume's grace time is over, or what nobody needs is still there.
+    pub untidy: bool,
     /// Why what the backend keeps beside the data cannot be used.
     pub trouble: Option<String>,
     pub storage: Option<ObservedStorage>,
+    /// How much it is served in a second; `None` where that cannot be bounded.
+    pub rates: Option<Rates>,
     /// Credentials exist and work.
     pub credentials: bool,
     /// Data of it waits to be deleted.
@@ -79,7 +86,13 @@ pub enum Step {
     SetQuota {
         bytes: u64,
     },
+    /// Serve it so much in a second and no more.
+    SetRates {
+        rates: Rates,
+    },
     EnsureCredentials,
+    /// Remove volumes whose grace time is over, and what nobody needs any more.
+    TidyVolumes,
     /// Let the consumer's addresses through to the storage, and no others on its behalf.
     Permit,
     /// Refuse new sessions and end the open ones.
@@ -97,7 +110,11 @@ impl Step {
     pub fn touches_data(self) -> bool {
         matches!(
             self,
-            Self::MarkStorage | Self::EnsureStorage { .. } | Self::KeepStorage { .. } | Self::SetQuota { .. }
+            Self::MarkStorage
+                | Self::EnsureStorage { .. }
+                | Self::KeepStorage { .. }
+                | Self::SetQuota { .. }
+                | Self::TidyVolumes
         )
     }
 }
@@ -136,23 +153,23 @@ pub fn plan(
         };
     }
     let never_ready = *phase == Phase::Configuring;
-    match judge(data, never_ready, vault, &observed.found, observed.trouble.as_deref()) {
+    match judge(data, never_ready, vault, &observed.found, &observed.gone, observed.trouble.as_deref()) {
         Verdict::Lost(loss) => Plan { steps: Vec::new(), then: Outcome::Lost(loss) },
         Verdict::Fresh => {
-            upkeep(*granted, Vec::new(), Step::EnsureStorage { bytes: *granted }, observed, network)
+            upkeep(consumer, Vec::new(), Step::EnsureStorage { bytes: *granted }, observed, network)
         }
         Verdict::Same => {
-            upkeep(*granted, Vec::new(), Step::KeepStorage { bytes: *granted }, observed, network)
+            upkeep(consumer, Vec::new(), Step::KeepStorage { bytes: *granted }, observed, network)
         }
         Verdict::Unmarked => {
             let mark = vec![Step::MarkStorage];
-            upkeep(*granted, mark, Step::KeepStorage { bytes: *granted }, observed, network)
+            upkeep(consumer, mark, Step::KeepStorage { bytes: *granted }, observed, network)
         }
     }
 }
 
 fn upkeep(
-    granted: u64,
+    &Consumer { granted, rates, .. }: &Consumer,
     mut steps: Vec<Step>,
     shape: Step,
     observed: &Observed,
@@ -166,8 +183,14 @@ fn upkeep(
     if !limited {
         steps.push(Step::SetQuota { bytes: granted });
     }
+    if observed.rates.is_some_and(|observed| observed != rates) {
+        steps.push(Step::SetRates { rates });
+    }
     if !observed.credentials {
         steps.push(Step::EnsureCredentials);
+    }
+    if observed.untidy {
+        steps.push(Step::TidyVolumes);
     }
     if network == NetworkState::Differs {
         steps.push(Step::Permit);
@@ -205,10 +228,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{
-        consumer::{Event, tests::example},
-        identity::VolumeId,
-    };
+    use crate::consumer::{Event, tests::example};
 
     const HERE: VaultId = VaultId(Uuid::from_u128(1));
 
@@ -227,6 +247,19 @@ mod tests {
             plan(&example(1, 10), &observed, NetworkState::Unmanaged),
             Plan { steps: vec![], then: Outcome::Ready }
         );
+    }
+
+    #[test]
+    fn a_pace_is_set_where_it_can_be_and_is_another() {
+        let rates = Rates { operations: Some(100), bytes: None };
+        let consumer = Consumer { rates, ..example(1, 10) };
+        let mut observed =
+            Observed { storage: storage(Some(10), 3), credentials: true, ..Observed::default() };
+        assert!(plan(&consumer, &observed, NetworkState::Unmanaged).steps.is_empty());
+        observed.rates = Some(Rates::default());
+        assert_eq!(plan(&consumer, &observed, NetworkState::Unmanaged).steps, [Step::SetRates { rates }]);
+        observed.rates = Some(rates);
+        assert!(plan(&consumer, &observed, NetworkState::Unmanaged).steps.is_empty());
     }
 
     #[test]
@@ -363,6 +396,8 @@ mod tests {
                 seen.storage.as_mut().expect("storage comes first").quota = Some(bytes)
             }
             Step::EnsureCredentials => seen.credentials = true,
+            Step::TidyVolumes => seen.untidy = false,
+            Step::SetRates { rates } => seen.rates = Some(rates),
             Step::Revoke => seen.credentials = false,
             Step::Permit | Step::Withdraw => *network = NetworkState::AsPermitted,
             Step::Trash => seen.trash |= seen.storage.take().is_some(),

@@ -15,6 +15,7 @@ use crate::{
     id::{SealError, UnsealError},
     sources::SourcesError,
     ticket::TicketError,
+    volume::VolumeRefusal,
 };
 
 /// The gRPC codes the OCS design uses, with their numbers.
@@ -66,6 +67,8 @@ pub enum Refusal {
     NotKept { phase: &'static str },
     #[error("a name has at most 63 bytes, no control characters, and no spaces around it")]
     Name,
+    #[error("the labels are not valid: {why}")]
+    Labels { why: String },
     #[error(
         "nothing of the consumer's data is here that could be adopted; put it back, or give it up with `trestle volume recreate --data-is-lost`"
     )]
@@ -84,6 +87,8 @@ pub enum Refusal {
     Ledger(#[from] LedgerError),
     #[error("the consumer's id cannot be sealed")]
     Seal(#[from] SealError),
+    #[error("the volume is left as it is")]
+    Volume(#[from] VolumeRefusal),
     #[error("the provider failed: {reason}; contact its administrator")]
     Provider { reason: String },
 }
@@ -114,7 +119,9 @@ impl Refusal {
             | Self::BelowVolumes { .. }
             | Self::NotKept { .. }
             | Self::Name
+            | Self::Labels { .. }
             | Self::NothingToAdopt
+            | Self::Volume(_)
             | Self::DataIsWhole { .. } => Code::InvalidArgument,
             Self::Grant(_)
             | Self::Failed { .. }

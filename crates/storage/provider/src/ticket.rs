@@ -25,7 +25,7 @@ pub use self::{
     keys::{KeyError, KeyId, KeyRing, SigningKey, VerifyingKey},
     record::{TicketRecord, TicketState, TicketStatus},
 };
-use crate::sources::Sources;
+use crate::{rates::Rates, sources::Sources};
 
 /// Longest ticket looked at. One with an RSA-8192 signature and every field has about 2,000 characters.
 const MAX_TEXT: usize = 8 << 10;
@@ -88,6 +88,8 @@ pub struct VerifiedTicket {
     pub limit: Option<u64>,
     /// Where its consumer may come from; nothing: no network is opened for it.
     pub sources: Sources,
+    /// How much its consumer is served in a second.
+    pub rates: Rates,
 }
 
 /// What an administrator wants in a new ticket.
@@ -102,6 +104,8 @@ pub struct MintRequest {
     pub limit: Option<u64>,
     /// Where its consumer may come from.
     pub sources: Sources,
+    /// How much its consumer is served in a second.
+    pub rates: Rates,
 }
 
 /// A new ticket: the text goes to the administrator and nowhere else, the record to the store.
@@ -147,6 +151,7 @@ impl TicketText {
             expires_at: payload.expires_at()?,
             limit: payload.limit()?,
             sources: payload.sources()?,
+            rates: payload.rates()?,
             id: payload.id,
         })
     }
@@ -174,6 +179,7 @@ pub(crate) fn mint(key: &SigningKey, request: &MintRequest) -> MintedTicket {
         expires_at,
         limit: request.limit,
         sources: request.sources.clone(),
+        rates: request.rates,
         state: TicketState::Issued,
     };
     let text = Secret::new(format!("{}.{}", STANDARD.encode(&payload), STANDARD.encode(&signature)));

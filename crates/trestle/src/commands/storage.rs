@@ -4,6 +4,7 @@ mod mount;
 mod rows;
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
@@ -20,9 +21,9 @@ use wire::{
         ocs_provider_client::OcsProviderClient,
     },
     trestle::v1::{
-        AdoptVolumeRequest, CreateTicketRequest, GetConsumerRequest, KeepConsumerRequest,
-        ListConsumersRequest, ListTicketsRequest, NameConsumerRequest, OffboardConsumerRequest,
-        PermitConsumerRequest, RecreateVolumeRequest, ResizeConsumerRequest, RevokeTicketRequest,
+        CreateTicketRequest, GetConsumerRequest, KeepConsumerRequest, LabelConsumerRequest,
+        LimitConsumerRequest, ListConsumersRequest, ListTicketsRequest, NameConsumerRequest,
+        OffboardConsumerRequest, PermitConsumerRequest, Rates, ResizeConsumerRequest, RevokeTicketRequest,
         RotateTicketKeyRequest, storage_client::StorageClient,
     },
 };
@@ -50,6 +51,8 @@ pub enum TicketCommand {
         /// Address or prefix the consumer may come from; repeat it or join with commas
         #[arg(long, value_name = "CIDR", value_delimiter = ',')]
         from: Vec<String>,
+        #[command(flatten)]
+        rates: RateFlags,
     },
     /// Make a ticket worthless; a consumer that came with it stays
     Revoke { id: String },
@@ -98,6 +101,18 @@ pub enum ConsumerCommand {
     Keep { id: String },
     /// Call a consumer something; an empty name takes the old one away
     Name { id: String, name: String },
+    /// Bound how much a consumer is served in a second; what is not named has no limit
+    Limit {
+        id: String,
+        #[command(flatten)]
+        rates: RateFlags,
+    },
+    /// Label a consumer: KEY=VALUE sets a label, KEY- takes it away
+    Label {
+        id: String,
+        #[arg(required = true, value_name = "KEY=VALUE|KEY-")]
+        labels: Vec<String>,
+    },
     /// The consumer's side: use a ticket, wait for storage, write credentials and say how to mount
     Onboard {
         #[command(flatten)]
@@ -124,31 +139,22 @@ pub enum ConsumerCommand {
     },
 }
 
-#[derive(Debug, Subcommand)]
-#[command(after_help = "Examples:
-  trestle volume adopt CONSUMER                     # the right data is there, under another mark or none
-  trestle volume recreate CONSUMER --data-is-lost   # it is gone: empty storage, new credentials")]
-pub enum VolumeCommand {
-    /// Take what is there as a Failed consumer's data
-    Adopt { consumer: String },
-    /// Give up a Failed consumer's data: it gets empty storage and new credentials
-    Recreate {
-        consumer: String,
-        /// What the consumer stored is given up
-        #[arg(long, required = true)]
-        data_is_lost: bool,
-    },
+/// How much a consumer is served in a second, over all its volumes and connections.
+#[derive(Debug, Args)]
+pub struct RateFlags {
+    /// Reads, writes, flushes and trims in a second
+    #[arg(long, value_name = "COUNT")]
+    operations: Option<u64>,
+    /// Bytes read and written in a second
+    #[arg(long, value_name = "BYTES")]
+    bytes: Option<u64>,
 }
 
-pub async fn volume(command: VolumeCommand, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let mut storage = StorageClient::new(connection);
-    let reply = match command {
-        VolumeCommand::Adopt { consumer } => storage.adopt_volume(AdoptVolumeRequest { consumer }).await?,
-        VolumeCommand::Recreate { consumer, data_is_lost } => {
-            storage.recreate_volume(RecreateVolumeRequest { consumer, data_is_lost }).await?
-        }
-    };
-    output.one(&reply.into_inner())
+impl RateFlags {
+    fn told(self) -> Option<Rates> {
+        let Self { operations, bytes } = self;
+        (operations.is_some() || bytes.is_some()).then_some(Rates { operations, bytes })
+    }
 }
 
 /// Where a ticket comes from: one of these.
@@ -190,9 +196,9 @@ pub async fn ticket(command: TicketCommand, output: Format, connection: Connecti
             let reply = storage.list_tickets(ListTicketsRequest {}).await?.into_inner();
             output.list(&reply.tickets)
         }
-        TicketCommand::Create { ttl, limit, from: sources } => {
+        TicketCommand::Create { ttl, limit, from: sources, rates } => {
             let lifetime_seconds = ttl.map_or(0, |ttl| ttl.as_secs().unsigned_abs());
-            let request = CreateTicketRequest { lifetime_seconds, limit, sources };
+            let request = CreateTicketRequest { lifetime_seconds, limit, sources, rates: rates.told() };
             let reply = storage.create_ticket(request).await?.into_inner();
             output.done(&reply.text, &reply)
         }
@@ -238,6 +244,15 @@ pub async fn consumer(
         ConsumerCommand::Name { id, name } => {
             output.one(&storage.name_consumer(NameConsumerRequest { id, name }).await?.into_inner())
         }
+        ConsumerCommand::Limit { id, rates } => {
+            let request = LimitConsumerRequest { id, rates: rates.told() };
+            output.one(&storage.limit_consumer(request).await?.into_inner())
+        }
+        ConsumerCommand::Label { id, labels: changes } => {
+            let before = storage.get_consumer(GetConsumerRequest { id: id.clone() }).await?.into_inner();
+            let labels = labelled(before.labels, changes)?;
+            output.one(&storage.label_consumer(LabelConsumerRequest { id, labels }).await?.into_inner())
+        }
         ConsumerCommand::Offboard { id, now } => {
             storage.offboard_consumer(OffboardConsumerRequest { id: id.clone(), now }).await?;
             output.done(&format!("Offboarded consumer: {id}"), &serde_json::json!({ "id": id }))
@@ -257,6 +272,21 @@ pub async fn consumer(
             output.done("Left; the storage is gone", &serde_json::json!({ "left": true }))
         }
     }
+}
+
+/// Labels after what was said on the command line.
+fn labelled(
+    mut labels: BTreeMap<String, String>,
+    changes: Vec<String>,
+) -> anyhow::Result<BTreeMap<String, String>> {
+    for change in changes {
+        match (change.split_once('='), change.strip_suffix('-')) {
+            (Some((key, value)), _) => drop(labels.insert(key.to_owned(), value.to_owned())),
+            (None, Some(key)) => drop(labels.remove(key)),
+            (None, None) => bail!("{change:?} is neither KEY=VALUE nor KEY-"),
+        }
+    }
+    Ok(labels)
 }
 
 async fn onboard(

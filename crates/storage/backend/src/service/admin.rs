@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use storage_provider::{
-    Consumer, ConsumerId, KeyError, KeyId, KeyRing, MintRequest, MintedTicket, Refusal, SigningKey, Sources,
-    TicketRecord, decide_permit,
+    Consumer, ConsumerId, KeyError, KeyId, KeyRing, MintRequest, MintedTicket, Rates, Refusal, SigningKey,
+    Sources, TicketRecord, decide_permit, decide_rates,
 };
 
 use super::{Provider, TRIES, calls::Overtaken, provider_fault};
@@ -20,11 +20,12 @@ impl<R: Records, B: Backend> Provider<R, B> {
         lifetime: u64,
         limit: Option<u64>,
         sources: Sources,
+        rates: Rates,
     ) -> Result<MintedTicket, Refusal> {
         let mut id = [0; 16];
         aws_lc_rs::rand::fill(&mut id).map_err(provider_fault)?;
         let id = uuid::Builder::from_random_bytes(id).into_uuid().to_string();
-        let request = MintRequest { id, now: self.now(), lifetime, limit, sources };
+        let request = MintRequest { id, now: self.now(), lifetime, limit, sources, rates };
         let minted = self.keys.read().mint(&request).map_err(provider_fault)?;
         let change = Change::PutTicket { expected: Version::ABSENT, value: minted.record.clone() };
         self.records.commit(vec![change]).await.map_err(provider_fault)?;
@@ -108,6 +109,11 @@ impl<R: Records, B: Backend> Provider<R, B> {
     /// Lets a consumer come from these addresses and no others. `Ok` means: written down.
     pub async fn permit(&self, id: ConsumerId, sources: &Sources) -> Result<(), Refusal> {
         self.change(id, |consumer| decide_permit(consumer, sources.clone()).map(Some)).await
+    }
+
+    /// Serves a consumer so much in a second from now on. `Ok` means: written down.
+    pub async fn limit(&self, id: ConsumerId, rates: Rates) -> Result<(), Refusal> {
+        self.change(id, |consumer| decide_rates(consumer, rates).map(Some)).await
     }
 
     pub async fn usage(&self, id: ConsumerId) -> Result<Usage, BackendError> {

@@ -1,9 +1,11 @@
 //! The OCS design's four calls: read, decide, write, retry when somebody else wrote first.
 
+use std::collections::BTreeMap;
+
 use storage_provider::{
     Capacity, CapacityForm, Consumer, ConsumerId, Floor, Holdings, Offboard, Onboard, OnboardRequest,
     OnboardView, Refusal, Resize, Sources, TicketText, connection_json, decide_config, decide_keep,
-    decide_name, decide_offboard, decide_onboard, decide_resize, settle_resize,
+    decide_labels, decide_name, decide_offboard, decide_onboard, decide_resize, settle_resize,
 };
 use uuid::Builder;
 
@@ -246,6 +248,15 @@ impl<R: Records, B: Backend> Provider<R, B> {
         self.change(consumer, |consumer| decide_name(consumer, name).map(Some)).await
     }
 
+    /// Labels a consumer with these and no others.
+    pub async fn label(
+        &self,
+        consumer: ConsumerId,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<(), Refusal> {
+        self.change(consumer, |consumer| decide_labels(consumer, labels).map(Some)).await
+    }
+
     /// Replaces one consumer's record by what `decide` makes of it, and has the reconciler follow; `None` leaves it.
     pub(super) async fn change(
         &self,
@@ -283,7 +294,10 @@ impl<R: Records, B: Backend> Provider<R, B> {
     /// The consumer a sealed id names. An id that opens but names nobody is as unknown as one that does not open.
     pub(super) async fn find(&self, id: &str) -> Result<Stored<Consumer>, Refusal> {
         let id = self.sealer.open(id)?;
-        self.records.consumer(id).await.map_err(provider_fault)?.ok_or(Refusal::UnknownConsumer)
+        let stored =
+            self.records.consumer(id).await.map_err(provider_fault)?.ok_or(Refusal::UnknownConsumer)?;
+        self.heard_from(id);
+        Ok(stored)
     }
 }
 
@@ -303,6 +317,8 @@ fn quota_refusal(error: BackendError) -> Refusal {
         BackendError::BelowUse { bytes, used } => Refusal::BelowUse { requested: bytes, used },
         error @ (BackendError::NoStorage { .. }
         | BackendError::NotOurs { .. }
+        | BackendError::NoVolumes
+        | BackendError::Full
         | BackendError::Degraded { .. }
         | BackendError::Failed { .. }) => provider_fault(error),
     }

@@ -70,7 +70,7 @@ impl<R: Records, B: Backend> Provider<R, B> {
         }
         let seen = self.backend.observe(id).await.map_err(provider_fault)?;
         let never_ready = *phase == Phase::Configuring;
-        match judge(data, never_ready, vault, &seen.found, seen.trouble.as_deref()) {
+        match judge(data, never_ready, vault, &seen.found, &seen.gone, seen.trouble.as_deref()) {
             Verdict::Lost(_) => Ok(stored),
             // Nobody was given it yet: what is left of a failed try can be thrown away.
             Verdict::Fresh if what == RECREATING && matches!(phase, Phase::Failed { .. }) => Ok(stored),

@@ -138,6 +138,7 @@ impl Kept {
             storage: self.storage,
             credentials: self.secret.is_some(),
             trash: self.trash,
+            ..Observed::default()
         }
     }
 }

@@ -98,6 +98,7 @@ impl Session {
 
     pub(super) fn read(&mut self, request: Request) -> Result<(), SessionError> {
         if let Some(hole) = self.hole(&request) {
+            self.count(&request, true);
             return self.put(&hole);
         }
         if request.length > SMALL_READ {
@@ -111,6 +112,7 @@ impl Session {
             Ok(true) => {
                 space[..header.len()].copy_from_slice(&header);
                 self.output.extend(header.len() + length);
+                self.count(&request, true);
                 Ok(())
             }
             Ok(false) => self.wait_elsewhere(request),
@@ -139,13 +141,15 @@ impl Session {
         }
         self.output.extend(front + SMALL_READ as usize);
         self.output.send(&mut self.wire)?;
-        self.send_rest(request.offset + u64::from(SMALL_READ), end)
+        self.send_rest(request.offset + u64::from(SMALL_READ), end)?;
+        self.count(&request, true);
+        Ok(())
     }
 
     /// Sends what follows the first piece of a large read.
     fn send_rest(&mut self, mut at: u64, end: u64) -> Result<(), SessionError> {
         let volume = &self.export.volume;
-        if let Some(socket) = self.wire.plain() {
+        if let Some(socket) = self.wire.plain().filter(|_| volume.is_flat()) {
             return volume.send(at, end - at, socket).map_err(|_| SessionError::HalfRead);
         }
         while at < end {

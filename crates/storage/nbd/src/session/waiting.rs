@@ -4,7 +4,7 @@
 //! The thread of the session waits for its client and for these at once: whoever is done rings a bell, which is a
 //! descriptor like the socket.
 
-use std::{io, mem, net::TcpStream, os::fd::OwnedFd, sync::Arc};
+use std::{io, mem, net::TcpStream, os::fd::OwnedFd, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 use rustix::{
@@ -40,6 +40,7 @@ struct Bell {
 pub(super) struct Done {
     pub(super) request: Request,
     pub(super) result: Result<Vec<u8>, Errno>,
+    pub(super) began: Instant,
 }
 
 /// Rings when it goes, whatever became of the work.
@@ -47,6 +48,7 @@ struct Ringer {
     bell: Arc<Bell>,
     request: Request,
     result: Result<Vec<u8>, Errno>,
+    began: Instant,
 }
 
 impl Ringer {
@@ -58,7 +60,7 @@ impl Ringer {
 impl Drop for Ringer {
     fn drop(&mut self) {
         let result = mem::replace(&mut self.result, Err(Errno::Shutdown));
-        self.bell.done.lock().push(Done { request: self.request, result });
+        self.bell.done.lock().push(Done { request: self.request, result, began: self.began });
         // Fails only if it has rung 2^64 times unheard.
         let _ = write(&self.bell.descriptor, &1u64.to_ne_bytes());
     }
@@ -121,7 +123,7 @@ impl Waiting {
         };
         self.count += 1;
         // If the work is never begun, the client is told so.
-        Ok(Ringer { bell, request, result: Err(Errno::Shutdown) })
+        Ok(Ringer { bell, request, result: Err(Errno::Shutdown), began: Instant::now() })
     }
 
     /// Waits until a request is done, or `client` has sent something if one is given. Returns what is done.

@@ -1,7 +1,7 @@
 //! Files of the vault: records that are whole or absent, and directories.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -9,8 +9,8 @@ use std::{
 };
 
 use aws_lc_rs::digest::{SHA256, digest};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use storage_provider::{ConsumerId, Mark};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use storage_provider::{ConsumerId, Mark, VolumeId};
 
 use super::{VaultError, files};
 use crate::identity::Fingerprint;
@@ -19,42 +19,166 @@ use crate::identity::Fingerprint;
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) limit: Option<u64>,
+    #[serde(deserialize_with = "entries")]
     pub(super) volumes: BTreeMap<String, Entry>,
+    /// Files that volumes stand on and nobody writes to any more, by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) frozen: BTreeMap<String, Frozen>,
+    /// Numbers the files that have not their volume's name.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) serial: u64,
+    /// Volumes that were deleted: who still expects them has not heard of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) gone: Vec<VolumeId>,
     pub(super) credential: Option<Credential>,
 }
 
-/// One volume, as the tenant's record knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "StoredEntry")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// One volume, or a snapshot of one, as the tenant's record knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) size: u64,
     /// Absent: made before there were marks.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) mark: Option<Mark>,
     /// It is being made: nobody was given it, and what is missing of it may be made.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) pending: bool,
+    /// Its file, if that has not the volume's name. A snapshot's is frozen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) file: Option<String>,
+    /// The frozen file that its own stands on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) below: Option<String>,
+    /// What it is a copy of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) origin: Option<String>,
+    /// It is being filled from elsewhere: no client opens it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) importing: bool,
+    /// How often it was given to a writer.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) epoch: u64,
+    /// Who writes to it; nobody else does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) writer: Option<String>,
+    /// Seconds since 1970.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) created_at: u64,
+    /// It was deleted, and can be taken back until then. Seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kept_until: Option<u64>,
+}
+
+/// A file nobody writes to any more, and the mark beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Frozen {
+    /// The volume it was made for.
+    pub(super) name: String,
+    pub(super) mark: Mark,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) below: Option<String>,
 }
 
 /// Earlier versions kept the size alone.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum StoredEntry {
-    Size(u64),
-    Entry {
-        size: u64,
-        #[serde(default)]
-        mark: Option<Mark>,
-        #[serde(default)]
-        pending: bool,
-    },
+fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Entry>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Stored {
+        Size(u64),
+        Entry(Entry),
+    }
+    let stored = BTreeMap::<String, Stored>::deserialize(deserializer)?;
+    let entry = |(name, stored)| match stored {
+        Stored::Size(size) => (name, Entry { size, ..Entry::default() }),
+        Stored::Entry(entry) => (name, entry),
+    };
+    Ok(stored.into_iter().map(entry).collect())
 }
 
-impl From<StoredEntry> for Entry {
-    fn from(stored: StoredEntry) -> Self {
-        match stored {
-            StoredEntry::Size(size) => Self { size, mark: None, pending: false },
-            StoredEntry::Entry { size, mark, pending } => Self { size, mark, pending },
+/// Deleted volumes that are remembered.
+const REMEMBERED: usize = 1024;
+
+impl Record {
+    /// The files of a volume, from the top.
+    pub(super) fn files_of(&self, name: &str) -> Vec<String> {
+        let Some(entry) = self.volumes.get(name) else { return Vec::new() };
+        let top = entry.file.clone().unwrap_or_else(|| name.to_owned());
+        let mut below = match self.frozen.get(&top) {
+            Some(frozen) => frozen.below.clone(),
+            None => entry.below.clone(),
+        };
+        let mut files = vec![top];
+        // A record that was made to go in circles ends here all the same.
+        while let Some(file) = below.filter(|file| !files.contains(file)) {
+            below = self.frozen.get(&file).and_then(|frozen| frozen.below.clone());
+            files.push(file);
+        }
+        files
+    }
+
+    /// Every file that some volume needs.
+    pub(super) fn files(&self) -> BTreeSet<String> {
+        self.volumes.keys().flat_map(|name| self.files_of(name)).collect()
+    }
+
+    /// Whether clients can open it.
+    pub(super) fn is_shown(&self, name: &str) -> bool {
+        self.volumes.get(name).is_some_and(|entry| entry.kept_until.is_none() && !entry.importing)
+    }
+
+    /// A file name nobody has had.
+    pub(super) fn fresh_file(&mut self, name: &str) -> String {
+        self.serial += 1;
+        format!("{name}~{}", self.serial)
+    }
+
+    /// Forgets frozen files that no volume needs any more.
+    pub(super) fn prune(&mut self) {
+        let needed = self.files();
+        self.frozen.retain(|file, _| needed.contains(file));
+    }
+
+    /// Forgets a volume, and remembers that it was deleted.
+    pub(super) fn bury(&mut self, name: &str) {
+        let Some(entry) = self.volumes.remove(name) else { return };
+        self.gone.extend(entry.mark.map(|mark| mark.volume));
+        let old = self.gone.len().saturating_sub(REMEMBERED);
+        self.gone.drain(..old);
+        self.prune();
+    }
+
+    /// A frozen file that one other stands on and no snapshot is, with that other one.
+    pub(super) fn needless(&self) -> Option<(String, String)> {
+        self.frozen.keys().find_map(|file| Some((file.clone(), self.alone_on(file)?)))
+    }
+
+    /// The one file that stands on a frozen one which no volume or snapshot is by itself.
+    pub(super) fn alone_on(&self, file: &str) -> Option<String> {
+        if self.volumes.keys().any(|name| self.files_of(name).first().is_some_and(|top| top == file)) {
+            return None;
+        }
+        let stands = |below: &Option<String>| below.as_deref() == Some(file);
+        let tops = self.volumes.iter().filter(|(_, entry)| stands(&entry.below));
+        let tops = tops.map(|(name, entry)| entry.file.clone().unwrap_or_else(|| name.clone()));
+        let frozen =
+            self.frozen.iter().filter(|(_, frozen)| stands(&frozen.below)).map(|(name, _)| name.clone());
+        let mut above = tops.chain(frozen);
+        let only = above.next()?;
+        above.next().is_none().then_some(only)
+    }
+
+    /// What stood on a frozen file stands on what that stood on.
+    pub(super) fn step_over(&mut self, file: &str) {
+        let Some(Frozen { below, .. }) = self.frozen.remove(file) else { return };
+        let stood = self.volumes.values_mut().map(|entry| &mut entry.below);
+        for stood in stood.chain(self.frozen.values_mut().map(|frozen| &mut frozen.below)) {
+            if stood.as_deref() == Some(file) {
+                stood.clone_from(&below);
+            }
         }
     }
 }

@@ -158,6 +158,13 @@ pub(super) fn look(data: &Path, consumer: ConsumerId, name: &str, identity: &Ide
 
 /// The names of the volumes that have a file or a mark in a consumer's directory. What is not ours is passed over.
 pub(super) fn names_in(dir: &Path) -> io::Result<Vec<String>> {
+    let mut names = files_in(dir)?;
+    names.retain(|name| super::tenant::check_volume_name(name).is_ok());
+    Ok(names)
+}
+
+/// The names of all files of volumes there, also of those that have not their volume's name.
+pub(super) fn files_in(dir: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -168,7 +175,7 @@ pub(super) fn names_in(dir: &Path) -> io::Result<Vec<String>> {
         let name = entry?.file_name();
         let Some(name) = name.to_str() else { continue };
         let name = name.strip_suffix(".mark").unwrap_or(name);
-        if super::tenant::check_volume_name(name).is_ok() {
+        if !name.contains('.') {
             names.push(name.to_owned());
         }
     }

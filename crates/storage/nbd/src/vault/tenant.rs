@@ -1,17 +1,19 @@
-//! A tenant: one consumer's account, credential and sessions. Its volumes are in `volumes`.
+//! A tenant: one consumer's account, credential and sessions. Its volumes are in `volumes`, what is done to them in
+//! `changes`.
 
+mod changes;
 mod volumes;
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::Arc,
-    time::SystemTime,
+    sync::{Arc, atomic::AtomicBool},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
-use storage_provider::{ConsumerId, Observed, ObservedStorage};
+use storage_provider::{ConsumerId, DEFAULT_VOLUME, Observed, ObservedStorage, is_volume_name};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -24,22 +26,23 @@ use crate::{
     account::Account,
     allocation::BLOCK,
     identity::{Fingerprint, Issuer, identity_uri},
+    pace::Pace,
     talking::Talking,
-    volume::Volume,
+    volume::{Layer, Volume},
 };
-
-/// The volume every consumer has.
-pub(crate) const DEFAULT_VOLUME: &str = "data";
 
 pub(crate) struct Tenant {
     pub(crate) id: ConsumerId,
     pub(crate) account: Arc<Account>,
     pub(crate) talking: Talking,
+    pub(crate) pace: Arc<Pace>,
     root: PathBuf,
     identity: Identity,
     inner: Mutex<Inner>,
     /// How many sessions are open.
     sessions: watch::Sender<usize>,
+    /// Somebody merges files of it.
+    merging: AtomicBool,
 }
 
 struct Inner {
@@ -47,8 +50,17 @@ struct Inner {
     /// Why the record cannot be used; it is empty then.
     trouble: Option<String>,
     volumes: BTreeMap<String, Arc<Volume>>,
+    /// The files they are made of, by name.
+    layers: BTreeMap<String, Arc<Layer>>,
     /// Cancelled, and replaced, to end all sessions.
     stop: CancellationToken,
+}
+
+/// What a client may do with a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    Write,
+    Read,
 }
 
 /// Held by a session as long as it lives.
@@ -64,9 +76,7 @@ impl Drop for SessionPass {
 }
 
 pub(super) fn check_volume_name(name: &str) -> Result<(), VaultError> {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    let starts = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-    if starts && name.len() <= 64 && name.bytes().all(good) {
+    if is_volume_name(name) && !name.contains('@') {
         return Ok(());
     }
     Err(VaultError::VolumeName { name: name.chars().take(64).collect() })
@@ -81,18 +91,33 @@ impl Tenant {
         };
         let account = Arc::new(Account::default());
         account.restore_limit(record.limit.unwrap_or(0));
-        let inner = Inner { record, trouble, volumes: BTreeMap::new(), stop: CancellationToken::new() };
+        let (volumes, layers) = (BTreeMap::new(), BTreeMap::new());
+        let inner = Inner { record, trouble, volumes, layers, stop: CancellationToken::new() };
         let tenant = Self {
             id,
             account,
             talking: Talking::default(),
+            pace: Arc::default(),
             root: root.to_owned(),
             identity,
             inner: Mutex::new(inner),
             sessions: watch::Sender::new(0),
+            merging: AtomicBool::new(false),
         };
         tenant.open_whole(&mut tenant.inner.lock());
         tenant
+    }
+
+    /// Closes volumes, all of them or those `which` names. They stay where they are.
+    fn close(&self, inner: &mut Inner, which: impl Fn(&str) -> bool) {
+        inner.volumes.retain(|name, volume| {
+            let closes = which(name);
+            if closes {
+                volume.retire();
+            }
+            !closes
+        });
+        self.forget_layers(inner);
     }
 
     pub(super) fn observe(&self) -> Observed {
@@ -105,7 +130,10 @@ impl Tenant {
         let data = volumes.get(DEFAULT_VOLUME);
         Observed {
             found,
+            gone: record.gone.iter().copied().collect(),
+            untidy: trouble.is_none() && self.is_untidy(record),
             trouble: trouble.clone(),
+            rates: Some(self.pace.rates()),
             storage: Some(ObservedStorage {
                 quota: record.limit,
                 used: self.account.balance().used,
@@ -189,7 +217,7 @@ impl Tenant {
             inner.record.write(&self.root, self.id)?;
         }
         // Old sessions keep the old volumes, which answer nothing any more.
-        std::mem::take(&mut inner.volumes).into_values().for_each(|volume| volume.retire());
+        self.close(&mut inner, |_| true);
         self.open_whole(&mut inner);
         std::mem::take(&mut inner.stop).cancel();
         Ok(())
@@ -199,7 +227,7 @@ impl Tenant {
     pub(super) fn retire(&self) {
         let mut inner = self.inner.lock();
         inner.record = Record::default();
-        std::mem::take(&mut inner.volumes).into_values().for_each(|volume| volume.retire());
+        self.close(&mut inner, |_| true);
         inner.stop.cancel();
     }
 
@@ -235,19 +263,52 @@ impl Tenant {
         opened.then(|| SessionPass { tenant: Arc::clone(self), stop: inner.stop.clone() })
     }
 
-    /// A volume by the name a client gave: nothing of it reaches the file system.
-    pub(crate) fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+    /// A volume by the name a client gave, and whether that client may write to it: nothing of the name reaches the file
+    /// system. `VOLUME:EPOCH` is for the writer of that epoch, as long as it is the present one, `VOLUME:read` for reading.
+    pub(crate) fn export(&self, name: &str) -> Option<(Arc<Volume>, Share)> {
         let prefix = format!("{}/", self.id);
         let name = name.strip_prefix(&prefix).unwrap_or(name);
+        let (name, share) = match name.split_once(':') {
+            Some((name, share)) => (name, Some(share)),
+            None => (name, None),
+        };
         let name = if name.is_empty() { DEFAULT_VOLUME } else { name };
-        let volume = self.inner.lock().volumes.get(name).cloned()?;
+        let inner = self.inner.lock();
+        let volume = inner.volumes.get(name).cloned()?;
+        let entry = inner.record.volumes.get(name)?;
+        let share = match share {
+            Some("read") => Share::Read,
+            // Written as it was given, so that one epoch has one name.
+            Some(epoch) if entry.writer.is_some() && entry.epoch.to_string() == epoch => Share::Write,
+            Some(_) => return None,
+            None if entry.writer.is_some() || volume.read_only => Share::Read,
+            None => Share::Write,
+        };
         // What is written to a file that has no name any more is lost with the process.
-        self.is_in_place(&volume).then_some(volume)
+        (inner.record.is_shown(name) && volume.is_in_place(&self.dir())).then_some((volume, share))
     }
 
+    /// The same, whoever writes to it.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+        self.export(name).map(|(volume, _)| volume)
+    }
+
+    /// Every volume that is open, those that were deleted and are kept included.
     pub(crate) fn volumes(&self) -> Vec<Arc<Volume>> {
         self.inner.lock().volumes.values().cloned().collect()
     }
+
+    /// The volumes and snapshots that clients can open.
+    pub(crate) fn exports(&self) -> Vec<String> {
+        let inner = self.inner.lock();
+        inner.volumes.keys().filter(|name| inner.record.is_shown(name)).cloned().collect()
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn volume_path(root: &Path, id: ConsumerId, name: &str) -> PathBuf {

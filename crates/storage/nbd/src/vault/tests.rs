@@ -237,11 +237,11 @@ fn a_lowered_grant_takes_the_volume_along_where_nobody_notices() {
     assert_eq!(tenant.volume("data").unwrap().size(), 16 << 10);
     assert!(matches!(found(&vault, 1), Found::Whole(mark) if mark.size == 16 << 10 && mark.generation == 2));
     tenant.keep(1 << 20).unwrap();
-    let pass = tenant.open_session(None, 1).unwrap();
+    let client = tenant.volume("data").unwrap().user();
     assert_eq!(tenant.floor(), 1 << 20, "somebody is connected and relies on it");
     tenant.set_limit(64 << 10).unwrap();
     assert_eq!(tenant.volume("data").unwrap().size(), 1 << 20, "forced: the limit goes, the volume stays");
-    drop(pass);
+    drop(client);
 }
 
 #[test]

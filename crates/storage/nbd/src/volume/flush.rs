@@ -32,9 +32,12 @@ struct State {
 impl Volume {
     /// When this returns, all writes acknowledged before it was called are on disk.
     pub(crate) fn flush(&self) -> Result<(), Errno> {
+        if self.read_only {
+            return self.check_open();
+        }
         self.check_writable()?;
         // After a failed sync the kernel forgets which pages were lost, and a second sync would lie.
-        rustix::fs::fdatasync(&self.file).map_err(|_| {
+        self.top.load().sync().map_err(|_| {
             self.broken.store(true, Ordering::Release);
             Errno::Io
         })

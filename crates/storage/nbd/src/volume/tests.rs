@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::{account::Account, allocation::Allocation};
 
 const SIZE: u64 = 64 * BLOCK;
 
@@ -21,7 +22,7 @@ fn volume(limit: u64) -> (Arc<Volume>, Arc<Account>, tempfile::TempDir) {
 /// Bytes the file system says hold data, in whole blocks.
 fn held(volume: &Volume) -> u64 {
     let mut map = Allocation::default();
-    let ranges = syscalls::data_ranges(volume.file(), 0, SIZE).unwrap();
+    let ranges = syscalls::data_ranges(&volume.file(), 0, SIZE).unwrap();
     ranges.into_iter().map(|range| map.claim(touched(range.start, range.end - range.start)) * BLOCK).sum()
 }
 
@@ -93,6 +94,7 @@ fn books_end_with_the_volume() {
     volume.write(0, &[1; 3 * BLOCK as usize], false).unwrap();
     let ahead = volume.claim_ahead(0, SIZE).unwrap();
     volume.retire();
+    volume.top().close();
     drop(ahead);
     assert_eq!(account.balance().used, 0, "what was claimed ahead does not come back to a closed volume");
     Volume::open("v", &dir.path().join("v"), Arc::clone(&account)).unwrap();
@@ -114,8 +116,8 @@ fn a_recount_finds_what_is_really_there() {
     let (volume, account, _dir) = volume(SIZE);
     volume.write(0, &[1; 4 * BLOCK as usize], false).unwrap();
     // Marked but never written, and written but not marked.
-    volume.claim(10..20).unwrap();
-    syscalls::write_all(volume.file(), 30 * BLOCK, &[1; BLOCK as usize], false).unwrap();
+    volume.top().claim(10..20).unwrap();
+    syscalls::write_all(&volume.file(), 30 * BLOCK, &[1; BLOCK as usize], false).unwrap();
     volume.recount(0..64);
     assert_eq!((account.balance().used, held(&volume)), (5 * BLOCK, 5 * BLOCK));
 }

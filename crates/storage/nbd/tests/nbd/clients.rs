@@ -1,12 +1,15 @@
 //! Clients nobody here wrote: libnbd's and qemu's tools, over TLS.
 
-use crate::world::{MIB, must, noise, world};
+use storage_backend::Backend as _;
+use storage_provider::VolumeStep;
+
+use crate::world::{MIB, OpenClient, create, must, must_not, noise, world};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nbdinfo_sees_the_volumes_and_what_they_can_do() {
     let world = world().await;
     let consumer = world.consumer(1, 64 * MIB).await;
-    world.backend.create_volume(consumer, "logs", 5 * MIB).await.unwrap();
+    world.backend.change_volume(consumer, create("logs", 5 * MIB)).await.unwrap();
     let certificates = world.certificates(consumer).await;
     let info = must("nbdinfo", &[world.uri(&certificates, "data")]).await;
     for line in [
@@ -138,4 +141,77 @@ async fn a_client_that_was_silent_for_a_while_is_served_as_before() {
     args.extend(commands.iter().flat_map(|command| ["-c".to_owned(), (*command).to_owned()]));
     let said = must("qemu-io", &args).await;
     assert!(!said.contains("failed"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_read_by_anybody_and_written_by_nobody() {
+    let world = world().await;
+    let consumer = world.consumer(1, 8 * MIB).await;
+    let certificates = world.certificates(consumer).await;
+    let write = |pattern: &str| {
+        let mut args = world.qemu(&certificates, "data");
+        args.extend(["-c".to_owned(), format!("write -P {pattern} 0 1M")]);
+        args
+    };
+    must("qemu-io", &write("1")).await;
+    let snapshot = VolumeStep::Snapshot { volume: "data".to_owned(), name: "data@one".to_owned() };
+    world.backend.change_volume(consumer, snapshot).await.unwrap();
+    must("qemu-io", &write("2")).await;
+    let list = must("nbdinfo", &["--list".to_owned(), world.uri(&certificates, "")]).await;
+    assert!(list.contains("\"data@one\""), "{list}");
+    let info = must("nbdinfo", &[world.uri(&certificates, "data@one")]).await;
+    assert!(info.contains("is_read_only: true") && info.contains("export-size: 8388608"), "{info}");
+    for (export, pattern) in [("data@one", "1"), ("data", "2")] {
+        let mut args = world.qemu(&certificates, export);
+        args.extend(
+            ["-r", "-c", &format!("read -P {pattern} 0 1M"), "-c", "read -P 0 1M 7M"].map(str::to_owned),
+        );
+        let read = must("qemu-io", &args).await;
+        assert!(!read.contains("failed") && read.contains("read 7340032/7340032"), "{export}: {read}");
+    }
+    let mut args = world.qemu(&certificates, "data@one");
+    args.extend(["-c", "write -P 3 0 4k"].map(str::to_owned));
+    must_not("qemu-io", &args).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_whose_epoch_is_over_writes_nothing_any_more() {
+    let world = world().await;
+    let consumer = world.consumer(1, 8 * MIB).await;
+    let certificates = world.certificates(consumer).await;
+    let publish = |writer: &str| {
+        let step = VolumeStep::Publish { name: "data".to_owned(), writer: writer.to_owned() };
+        world.backend.change_volume(consumer, step)
+    };
+    let mut unfenced = OpenClient::start(&world.qemu(&certificates, "data"));
+    assert!(unfenced.ask("write -P 1 0 64k").await.contains("wrote"));
+    publish("a").await.unwrap();
+    let refused = unfenced.ask("write -P 9 0 64k").await;
+    assert!(!refused.contains("wrote"), "{refused}");
+    let mut first = OpenClient::start(&world.qemu(&certificates, "data:1"));
+    assert!(first.ask("write -P 2 0 64k").await.contains("wrote"));
+    // Others read, as many as like, and as who only wants to read is told.
+    for reader in ["data", "data:read"] {
+        let info = must("nbdinfo", &[world.uri(&certificates, reader)]).await;
+        assert!(info.contains("is_read_only: true"), "{info}");
+    }
+    publish("b").await.unwrap();
+    let refused = first.ask("write -P 9 0 64k").await;
+    assert!(!refused.contains("wrote"), "{refused}");
+    for over in ["data:1", "data:3", "data:", "data:01", "data:2:2", "data:+2"] {
+        must_not("nbdinfo", &[world.uri(&certificates, over)]).await;
+    }
+    let mut second = OpenClient::start(&world.qemu(&certificates, "data:2"));
+    assert!(
+        second.ask("read -P 2 0 64k").await.contains("read 65536"),
+        "nothing of what was refused is there"
+    );
+    assert!(second.ask("write -P 3 0 64k").await.contains("wrote"));
+    // Given back, it is everybody's again, but not by an old epoch.
+    world.backend.change_volume(consumer, VolumeStep::Unpublish { name: "data".to_owned() }).await.unwrap();
+    must_not("nbdinfo", &[world.uri(&certificates, "data:2")]).await;
+    let info = must("nbdinfo", &[world.uri(&certificates, "data")]).await;
+    assert!(info.contains("is_read_only: false"), "{info}");
+    let status = world.backend.volumes(consumer).await.unwrap().remove("data").unwrap();
+    assert_eq!((status.epoch, status.writer), (2, None));
 }

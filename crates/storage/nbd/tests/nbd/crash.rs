@@ -13,7 +13,7 @@ use storage_provider::Observed;
 
 use crate::{
     raw::{Raw, WRITE},
-    world::{MIB, id, noise, start},
+    world::{MIB, create, id, noise, start},
 };
 
 const ROOT: &str = "TRESTLE_TEST_VAULT";
@@ -34,7 +34,7 @@ async fn make_and_remove_consumers_for_ever() {
         backend.ensure_storage(id, MIB).await.unwrap();
         backend.set_quota(id, MIB).await.unwrap();
         backend.ensure_credentials(id).await.unwrap();
-        backend.create_volume(id, "more", 2 * MIB).await.unwrap();
+        backend.change_volume(id, create("more", 2 * MIB)).await.unwrap();
         backend.set_quota(id, 2 * MIB).await.unwrap();
         backend.revoke(id).await.unwrap();
         backend.trash(id).await.unwrap();

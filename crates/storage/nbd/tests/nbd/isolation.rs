@@ -3,13 +3,13 @@
 use storage_backend::Backend as _;
 use storage_nbd::{identity_uri, testing::TestAuthority};
 
-use crate::world::{MIB, id, must, must_not, world};
+use crate::world::{MIB, create, id, must, must_not, world};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_neither_lists_nor_opens_what_is_anothers() {
     let world = world().await;
     let (a, b) = (world.consumer(1, 8 * MIB).await, world.consumer(2, 8 * MIB).await);
-    world.backend.create_volume(b, "secret", MIB).await.unwrap();
+    world.backend.change_volume(b, create("secret", MIB)).await.unwrap();
     let certificates = world.certificates(a).await;
     let list = must("nbdinfo", &["--list".to_owned(), world.uri(&certificates, "")]).await;
     assert!(list.contains("\"data\"") && !list.contains("secret"), "{list}");

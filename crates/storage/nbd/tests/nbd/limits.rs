@@ -1,75 +1,41 @@
 //! The limit, as a client meets it.
 
-use std::{
-    io::{BufRead as _, BufReader, Write as _},
-    process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc,
-    time::Duration,
-};
+use std::time::{Duration, Instant};
 
 use storage_backend::{Backend as _, BackendError};
+use storage_provider::Rates;
 
-use crate::world::{MIB, must, must_not, world};
+use crate::world::{MIB, OpenClient, create, must, must_not, world};
 
-/// A qemu-io that stays connected.
-struct OpenClient {
-    child: Child,
-    input: ChildStdin,
-    said: mpsc::Receiver<String>,
-}
-
-impl OpenClient {
-    fn start(device: &[String]) -> Self {
-        let mut child = Command::new("qemu-io")
-            .args(device)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (tx, said) = mpsc::channel();
-        let streams: [Box<dyn std::io::Read + Send>; 2] =
-            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
-        for stream in streams {
-            let tx = tx.clone();
-            std::thread::spawn(move || {
-                for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    let _ = tx.send(line);
-                }
-            });
-        }
-        Self { input: child.stdin.take().unwrap(), child, said }
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pace_bounds_what_is_served_in_a_second_and_can_be_changed_under_a_client() {
+    let world = world().await;
+    let consumer = world.consumer(1, 64 * MIB).await;
+    let certificates = world.certificates(consumer).await;
+    let slow = Rates { operations: None, bytes: Some(2 * MIB) };
+    world.backend.set_rates(consumer, slow).await.unwrap();
+    assert_eq!(world.backend.observe(consumer).await.unwrap().rates, Some(slow));
+    let mut client = OpenClient::start(&world.qemu(&certificates, "data"));
+    let began = Instant::now();
+    for n in 0..6 {
+        assert!(client.ask(&format!("write -P 1 {n}M 1M")).await.contains("wrote"));
     }
-
-    /// Sends a command and waits for the line that tells its outcome.
-    async fn ask(&mut self, command: &str) -> String {
-        writeln!(self.input, "{command}").unwrap();
-        tokio::task::block_in_place(|| {
-            loop {
-                let line = self
-                    .said
-                    .recv_timeout(Duration::from_secs(20))
-                    .unwrap_or_else(|_| panic!("no answer to {command}"));
-                if ["failed", "wrote", "read ", "discard "].iter().any(|word| line.contains(word)) {
-                    return line;
-                }
-            }
-        })
-    }
-}
-
-impl Drop for OpenClient {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    // Six mebibytes at two in a second, of which a burst and the last are not waited for.
+    assert!(began.elapsed() >= Duration::from_millis(2000), "{:?}", began.elapsed());
+    let crawl = Rates { operations: Some(1), bytes: None };
+    world.backend.set_rates(consumer, crawl).await.unwrap();
+    assert!(client.ask("write -P 1 0 4k").await.contains("wrote"));
+    // A client that waits is revoked at once all the same.
+    let began = Instant::now();
+    world.backend.revoke(consumer).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_write_over_the_limit_fails_and_raising_it_helps_the_open_connection() {
     let world = world().await;
     let consumer = world.consumer(1, 8 * MIB).await;
-    world.backend.create_volume(consumer, "second", 8 * MIB).await.unwrap();
+    world.backend.change_volume(consumer, create("second", 8 * MIB)).await.unwrap();
     let certificates = world.certificates(consumer).await;
     let mut first = OpenClient::start(&world.qemu(&certificates, "data"));
     let mut second = OpenClient::start(&world.qemu(&certificates, "second"));

@@ -1,17 +1,19 @@
 //! A vault, a server and an authority, and how to call the clients.
 
 use std::{
+    io::{BufRead as _, BufReader, Write as _},
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::{Command, Output},
-    sync::{Arc, Once},
+    process::{Child, ChildStdin, Command, Output, Stdio},
+    sync::{Arc, Once, mpsc},
+    time::Duration,
 };
 
 use storage_backend::Backend as _;
 use storage_nbd::{
     Access, IssuedIdentity, NbdBackend, NbdServer, ServerConfig, Vault, VaultConfig, testing::TestAuthority,
 };
-use storage_provider::ConsumerId;
+use storage_provider::{ConsumerId, VolumeStep};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -34,6 +36,11 @@ impl Drop for World {
 
 pub(crate) fn id(n: u128) -> ConsumerId {
     ConsumerId::new(Uuid::from_u128(n))
+}
+
+/// What makes a volume.
+pub(crate) fn create(name: &str, size: u64) -> VolumeStep {
+    VolumeStep::Create { name: name.to_owned(), size }
 }
 
 /// Many connections need many descriptors.
@@ -168,6 +175,60 @@ pub(crate) async fn must_not(program: &str, args: &[impl AsRef<str>]) -> String 
     assert!(!output.status.success(), "{program} must fail: {out}{err}");
     assert_ne!(output.status.code(), Some(124), "{program} hung: {out}{err}");
     format!("{out}{err}")
+}
+
+/// A qemu-io that stays connected.
+pub(crate) struct OpenClient {
+    child: Child,
+    input: ChildStdin,
+    said: mpsc::Receiver<String>,
+}
+
+impl OpenClient {
+    pub(crate) fn start(device: &[String]) -> Self {
+        let mut child = Command::new("qemu-io")
+            .args(device)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (tx, said) = mpsc::channel();
+        let streams: [Box<dyn std::io::Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for stream in streams {
+            let tx = tx.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    let _ = tx.send(line);
+                }
+            });
+        }
+        Self { input: child.stdin.take().unwrap(), child, said }
+    }
+
+    /// Sends a command and waits for the line that tells its outcome.
+    pub(crate) async fn ask(&mut self, command: &str) -> String {
+        writeln!(self.input, "{command}").unwrap();
+        tokio::task::block_in_place(|| {
+            loop {
+                let line = self
+                    .said
+                    .recv_timeout(Duration::from_secs(20))
+                    .unwrap_or_else(|_| panic!("no answer to {command}"));
+                if ["failed", "wrote", "read ", "discard "].iter().any(|word| line.contains(word)) {
+                    return line;
+                }
+            }
+        })
+    }
+}
+
+impl Drop for OpenClient {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// Bytes that look random and are the same each time.

@@ -23,6 +23,7 @@ impl Provider {
                 lifetime: 10,
                 limit,
                 sources: sources(&["10.1.0.0/16"]),
+                rates: Rates::default(),
             })
             .unwrap();
         Self { ticket: TicketText::parse(minted.text.expose()).unwrap(), keys }
@@ -396,4 +397,17 @@ fn a_used_ticket_is_its_own_clients_only() {
     assert_eq!(decide_report(Some(&told), None, &says("v", "")), Err(Refusal::OtherClient));
     let gone = accepted(decide_offboard(Some(&told), None, None));
     assert_eq!(decide_report(Some(&gone), None, &says("u", "")), Err(Refusal::UnknownConsumer));
+}
+
+#[test]
+fn labels_are_replaced_as_a_whole_and_must_be_legal() {
+    let label = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+    let first = decide_labels(Some(&ready(10)), &label("example.org/team", "shop")).unwrap();
+    assert_eq!(decide_labels(Some(&first), &label("a", "")).unwrap().labels, label("a", ""));
+    for bad in [label("", "x"), label("a b", "x"), label("a", "x y"), label("a", &"x".repeat(64))] {
+        assert!(matches!(decide_labels(Some(&first), &bad), Err(Refusal::Labels { .. })), "{bad:?}");
+    }
+    let many = (0..65).map(|n| (format!("l{n}"), String::new())).collect();
+    assert!(matches!(decide_labels(Some(&first), &many), Err(Refusal::Labels { .. })));
+    assert!(matches!(decide_labels(None, &BTreeMap::new()), Err(Refusal::UnknownConsumer)));
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{MintRequest, TicketError};
-use crate::sources::Sources;
+use crate::{rates::Rates, sources::Sources};
 
 const ROLE: &str = "ocs-client";
 const GIB: u64 = 1 << 30;
@@ -28,6 +28,9 @@ pub(super) struct Payload {
     /// Ours: the addresses its consumer may come from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sources: Vec<String>,
+    /// Ours: how much its consumer is served in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rates: Option<Rates>,
 }
 
 impl Payload {
@@ -40,6 +43,7 @@ impl Payload {
             kid: Some(key.to_owned()),
             max_bytes: request.limit.map(|bytes| bytes.to_string()),
             sources: request.sources.to_texts(),
+            rates: Some(request.rates).filter(|rates| !rates.is_unlimited()),
         }
     }
 
@@ -81,6 +85,11 @@ impl Payload {
     pub(super) fn sources(&self) -> Result<Sources, TicketError> {
         Sources::parse(&self.sources)
             .map_err(|_| TicketError::Payload { what: "its sources are no addresses" })
+    }
+
+    pub(super) fn rates(&self) -> Result<Rates, TicketError> {
+        let Rates { operations, bytes } = self.rates.unwrap_or_default();
+        Rates::new(operations, bytes).map_err(|_| TicketError::Payload { what: "a rate of it is 0" })
     }
 
     /// Tickets older than roles have none.

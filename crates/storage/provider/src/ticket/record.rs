@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{KeyId, TicketHash, VerifiedTicket};
-use crate::{id::ConsumerId, sources::Sources};
+use crate::{id::ConsumerId, rates::Rates, sources::Sources};
 
 /// What became of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub struct TicketRecord {
     /// Where its consumer may come from.
     #[serde(default, skip_serializing_if = "Sources::is_empty")]
     pub sources: Sources,
+    /// How much its consumer is served in a second.
+    #[serde(default, skip_serializing_if = "Rates::is_unlimited")]
+    pub rates: Rates,
     #[serde(flatten)]
     pub state: TicketState,
 }
@@ -51,6 +54,7 @@ impl TicketRecord {
             expires_at: ticket.expires_at,
             limit: ticket.limit,
             sources: ticket.sources.clone(),
+            rates: ticket.rates,
             state: TicketState::Used { consumer },
         }
     }

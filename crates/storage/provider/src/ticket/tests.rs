@@ -1,6 +1,7 @@
 //! Tickets, own and foreign, good and bad. The RSA fixtures were made with OpenSSL, not with this code.
 
 use super::*;
+use crate::rates::Rates;
 
 const NOW: u64 = 1_700_000_000;
 const SPKI: &str = include_str!("../../tests/data/upstream-spki.pem");
@@ -13,7 +14,14 @@ fn ring() -> KeyRing {
 }
 
 fn request(limit: Option<u64>) -> MintRequest {
-    MintRequest { id: "0c9f7f4e".into(), now: NOW, lifetime: 100, limit, sources: Sources::default() }
+    MintRequest {
+        id: "0c9f7f4e".into(),
+        now: NOW,
+        lifetime: 100,
+        limit,
+        sources: Sources::default(),
+        rates: Rates::default(),
+    }
 }
 
 fn verify(text: &str, keys: &KeyRing, now: u64) -> Result<VerifiedTicket, TicketError> {
@@ -190,6 +198,10 @@ fn a_ticket_carries_where_its_consumer_may_come_from() {
     let minted = keys.mint(&MintRequest { sources: sources.clone(), ..request(None) }).unwrap();
     assert_eq!(verify(minted.text.expose(), &keys, NOW).unwrap().sources, sources);
     assert_eq!(minted.record.sources, sources);
+    let rates = Rates { operations: Some(500), bytes: None };
+    let paced = keys.mint(&MintRequest { rates, ..request(None) }).unwrap();
+    assert_eq!(verify(paced.text.expose(), &keys, NOW).unwrap().rates, rates);
+    assert!(verify(minted.text.expose(), &keys, NOW).unwrap().rates.is_unlimited());
     // Tickets made elsewhere carry none, and open no network.
     let upstream = TicketText::parse(UPSTREAM.trim()).unwrap();
     let mut trusting = ring();

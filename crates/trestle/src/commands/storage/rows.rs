@@ -1,7 +1,7 @@
 //! Tickets and consumers as a terminal shows them.
 
 use jiff::Timestamp;
-use wire::trestle::v1::{Consumer, Ticket};
+use wire::trestle::v1::{Consumer, Ticket, Volume};
 
 use crate::output::Rows;
 
@@ -61,6 +61,28 @@ impl Rows for Consumer {
             bar,
             used,
             bytes(self.granted_bytes),
+            remark.join("; "),
+        ]
+    }
+}
+
+impl Rows for Volume {
+    const HEADER: &'static [&'static str] = &["name", "size", "held", "from", "clients", "created", "remark"];
+
+    fn row(&self) -> Vec<String> {
+        let kept = self.kept_until.map(|until| format!("deleted; can be taken back until {}", time(until)));
+        let writer = Some(&self.writer).filter(|writer| !writer.is_empty());
+        let writer = writer.map(|writer| format!("{writer} writes, by {}", self.export));
+        let importing = self.importing.then(|| "being imported".to_owned());
+        let trouble = Some(self.trouble.clone()).filter(|trouble| !trouble.is_empty());
+        let remark: Vec<_> = [writer, kept, importing, trouble].into_iter().flatten().collect();
+        vec![
+            self.name.clone(),
+            bytes(self.size_bytes),
+            bytes(self.held_bytes),
+            self.origin.clone(),
+            self.clients.to_string(),
+            self.created_at.map_or_else(String::new, time),
             remark.join("; "),
         ]
     }

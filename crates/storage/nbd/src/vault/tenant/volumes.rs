@@ -9,11 +9,11 @@
 //!   lower   mark ─► record ─► file           (a file is never smaller than its mark, but for damage)
 //! ```
 
-use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
-use storage_provider::{Found, Mark};
+use storage_provider::{DEFAULT_VOLUME, Found, MOST_VOLUMES, Mark};
 
-use super::{DEFAULT_VOLUME, Inner, Tenant, check_volume_name, volume_path};
+use super::{Inner, Tenant, check_volume_name};
 use crate::{
     allocation::BLOCK,
     vault::{
@@ -21,79 +21,163 @@ use crate::{
         files::{Entry, Record, sync_dir},
         marks,
     },
-    volume::{Volume, create_file},
+    volume::{Layer, OpenVolumeError, Volume, create_file},
 };
 
-const MAX_VOLUMES: usize = 256;
-
 impl Tenant {
-    fn dir(&self) -> PathBuf {
+    pub(super) fn dir(&self) -> PathBuf {
         self.root.join("volumes").join(self.id.to_string())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        volume_path(&self.root, self.id, name)
+    /// A file by its name.
+    pub(super) fn path(&self, file: &str) -> PathBuf {
+        self.dir().join(file)
     }
 
-    /// Whether the file we hold is still the one under the volume's name.
-    pub(super) fn is_in_place(&self, volume: &Volume) -> bool {
-        let named = fs::metadata(self.path(&volume.name));
-        named.is_ok_and(|named| volume.inode().is_ok_and(|held| held == (named.dev(), named.ino())))
+    /// The file a volume's clients write to.
+    pub(super) fn top_path(&self, record: &Record, name: &str) -> PathBuf {
+        let file = record.volumes.get(name).and_then(|entry| entry.file.as_deref());
+        self.path(file.unwrap_or(name))
     }
 
     /// What there is of each volume that the record names or the directory holds.
     pub(super) fn look(&self, record: &Record) -> BTreeMap<String, Found> {
-        let mut names = marks::names_in(&self.dir()).unwrap_or_default();
-        names.extend(record.volumes.keys().cloned());
-        let look = |name: String| {
-            let found = marks::look(&self.path(&name), self.id, &name, &self.identity);
-            let known = record.volumes.get(&name);
-            let found = match (found, known) {
-                (Found::Unmarked { size }, Some(Entry { size: known, mark: None, .. })) if size < *known => {
-                    Found::Damaged { reason: format!("it was cut from {known} to {size} bytes") }
-                }
-                (found, _) => found,
-            };
-            (name, found)
+        let mut found: BTreeMap<String, Found> = record
+            .volumes
+            .iter()
+            .map(|(name, entry)| (name.clone(), self.look_at(record, name, entry)))
+            .collect();
+        let needed = record.files();
+        for name in marks::names_in(&self.dir()).unwrap_or_default() {
+            if needed.contains(&name) || found.contains_key(&name) {
+                continue;
+            }
+            let here = marks::look(&self.path(&name), self.id, &name, &self.identity);
+            // Of one that was deleted, its file is on its way out too.
+            if !matches!(&here, Found::Whole(mark) if record.gone.contains(&mark.volume)) {
+                found.insert(name, here);
+            }
+        }
+        found
+    }
+
+    /// One volume of the record: its file, and those it stands on.
+    fn look_at(&self, record: &Record, name: &str, entry: &Entry) -> Found {
+        let mut files = record.files_of(name).into_iter();
+        let top = files.next().expect("a volume of the record has a file");
+        let found = match record.frozen.get(&top) {
+            Some(_) => match (self.look_at_frozen(record, &top), entry.mark) {
+                (None, Some(mark)) => Found::Whole(mark),
+                (None, None) => Found::Damaged { reason: "its record has no mark".to_owned() },
+                (Some(other), _) => other,
+            },
+            None => marks::look(&self.path(&top), self.id, name, &self.identity),
         };
-        names.into_iter().map(look).collect()
+        let found = match (found, entry.mark) {
+            (Found::Unmarked { size }, None) if size < entry.size => {
+                Found::Damaged { reason: format!("it was cut from {} to {size} bytes", entry.size) }
+            }
+            (found, _) => found,
+        };
+        if !matches!(found, Found::Whole(_)) {
+            return found;
+        }
+        files.find_map(|file| self.look_at_frozen(record, &file)).unwrap_or(found)
+    }
+
+    /// What is wrong with a frozen file, if anything is.
+    fn look_at_frozen(&self, record: &Record, file: &str) -> Option<Found> {
+        let Some(known) = record.frozen.get(file) else {
+            return Some(Found::Damaged { reason: format!("its record does not know the file {file}") });
+        };
+        match marks::look(&self.path(file), self.id, &known.name, &self.identity) {
+            Found::Whole(mark) if mark == known.mark => None,
+            Found::Whole(_) => {
+                Some(Found::Damaged { reason: format!("the file {file} it stands on is another one") })
+            }
+            Found::Missing => {
+                Some(Found::Damaged { reason: format!("the file {file} it stands on is missing") })
+            }
+            other => Some(other),
+        }
     }
 
     /// Opens every volume that is what the record says, and is not open.
     pub(super) fn open_whole(&self, inner: &mut Inner) {
         for (name, entry) in inner.record.volumes.clone() {
-            if inner.volumes.contains_key(&name) || check_volume_name(&name).is_err() {
+            if inner.volumes.contains_key(&name) || !storage_provider::is_volume_name(&name) {
                 continue;
             }
-            let path = self.path(&name);
-            if !is_the_one(&entry, &marks::look(&path, self.id, &name, &self.identity)) {
-                continue;
-            }
-            match Volume::open(&name, &path, Arc::clone(&self.account)) {
-                Ok(volume) => drop(inner.volumes.insert(name, Arc::new(volume))),
-                Err(error) => {
-                    tracing::warn!(consumer = %self.id, volume = name, error = common::chain(&error), "volume left out");
-                }
+            if is_the_one(&entry, &self.look_at(&inner.record, &name, &entry)) {
+                self.open_one(inner, &name, &entry);
             }
         }
     }
 
-    /// Closes volumes whose file is gone from its place: what their clients wrote on would be lost.
-    pub(super) fn close_lost(&self, inner: &mut Inner) {
-        inner.volumes.retain(|name, volume| {
-            let in_place = self.is_in_place(volume);
-            if !in_place {
-                volume.retire();
-                tracing::warn!(consumer = %self.id, volume = name, "the volume's file is not in its place any more; it is closed");
+    fn open_one(&self, inner: &mut Inner, name: &str, entry: &Entry) {
+        let mut below = None;
+        for file in inner.record.files_of(name).into_iter().rev() {
+            match self.layer(inner, &file, below.take()) {
+                Ok(layer) => below = Some(layer),
+                Err(error) => {
+                    tracing::warn!(consumer = %self.id, volume = name, error = common::chain(&error), "volume left out");
+                    return self.forget_layers(inner);
+                }
             }
-            in_place
+        }
+        let Some(top) = below else { return };
+        let volume = Volume::over(name, top, entry.size, name.contains('@'));
+        inner.volumes.insert(name.to_owned(), Arc::new(volume));
+    }
+
+    /// A file as a layer, opened once whoever stands on it.
+    pub(super) fn layer(
+        &self,
+        inner: &mut Inner,
+        file: &str,
+        below: Option<Arc<Layer>>,
+    ) -> Result<Arc<Layer>, OpenVolumeError> {
+        if let Some(open) = inner.layers.get(file) {
+            return Ok(Arc::clone(open));
+        }
+        let layer = Arc::new(Layer::open(&self.path(file), below, Arc::clone(&self.account))?);
+        inner.layers.insert(file.to_owned(), Arc::clone(&layer));
+        Ok(layer)
+    }
+
+    /// Takes off the books what no open volume needs.
+    pub(super) fn forget_layers(&self, inner: &mut Inner) {
+        let needed: Vec<_> = inner.volumes.values().flat_map(|volume| volume.top().chain()).collect();
+        inner.layers.retain(|_, layer| {
+            let is_needed = needed.iter().any(|needed| Arc::ptr_eq(needed, layer));
+            if !is_needed {
+                layer.close();
+            }
+            is_needed
         });
+    }
+
+    /// Closes volumes of which a file is gone from its place: what their clients wrote on would be lost.
+    pub(super) fn close_lost(&self, inner: &mut Inner) {
+        let dir = self.dir();
+        let lost: Vec<_> = inner
+            .volumes
+            .iter()
+            .filter(|(_, volume)| !volume.is_in_place(&dir))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in &lost {
+            tracing::warn!(consumer = %self.id, volume = name, "the volume's file is not in its place any more; it is closed");
+        }
+        if !lost.is_empty() {
+            self.close(inner, |name| lost.iter().any(|lost| lost == name));
+        }
     }
 
     /// Closes every volume. They stay where they are.
     pub(crate) fn withhold(&self) {
         let mut inner = self.inner.lock();
-        std::mem::take(&mut inner.volumes).into_values().for_each(|volume| volume.retire());
+        self.close(&mut inner, |_| true);
         std::mem::take(&mut inner.stop).cancel();
     }
 
@@ -104,23 +188,30 @@ impl Tenant {
         let mut inner = self.inner.lock();
         self.usable(&inner)?;
         if !inner.record.volumes.contains_key(name) {
-            if inner.record.volumes.len() >= MAX_VOLUMES {
-                return Err(VaultError::TooManyVolumes { consumer: self.id, most: MAX_VOLUMES });
+            if inner.record.volumes.len() >= MOST_VOLUMES {
+                return Err(VaultError::TooManyVolumes { consumer: self.id, most: MOST_VOLUMES });
             }
-            if self.path(name).exists() {
-                let what = format!("the file {}", self.path(name).display());
-                return Err(VaultError::NotOurs { what });
+            // The name may still be that of a file others stand on.
+            let file = inner.record.files().contains(name).then(|| inner.record.fresh_file(name));
+            let path = self.path(file.as_deref().unwrap_or(name));
+            if path.exists() {
+                return Err(VaultError::NotOurs { what: format!("the file {}", path.display()) });
             }
-            let volume = marks::fresh_volume()?;
-            let mark = Mark { vault: self.identity.vault, volume, generation: 1, size };
-            inner.record.volumes.insert(name.to_owned(), Entry { size, mark: Some(mark), pending: true });
+            let mark = Some(self.fresh_mark(size)?);
+            let created_at = super::now();
+            let entry = Entry { size, mark, pending: true, file, created_at, ..Entry::default() };
+            inner.record.volumes.insert(name.to_owned(), entry);
             inner.record.write(&self.root, self.id)?;
         }
         self.finish_making(&mut inner)?;
         self.grow(&mut inner, name, size)
     }
 
-    fn usable(&self, inner: &Inner) -> Result<(), VaultError> {
+    pub(super) fn fresh_mark(&self, size: u64) -> Result<Mark, VaultError> {
+        Ok(Mark { vault: self.identity.vault, volume: marks::fresh_volume()?, generation: 1, size })
+    }
+
+    pub(super) fn usable(&self, inner: &Inner) -> Result<(), VaultError> {
         match &inner.trouble {
             Some(reason) => Err(VaultError::Unusable { consumer: self.id, reason: reason.clone() }),
             None => Ok(()),
@@ -129,13 +220,13 @@ impl Tenant {
 
     /// Makes what of pending volumes is not there. What was made once is never made again.
     fn finish_making(&self, inner: &mut Inner) -> Result<(), VaultError> {
-        let pending = |(name, entry): (&String, &Entry)| entry.pending.then(|| (name.clone(), *entry));
+        let pending = |(name, entry): (&String, &Entry)| entry.pending.then(|| (name.clone(), entry.clone()));
         let pending: Vec<_> = inner.record.volumes.iter().filter_map(pending).collect();
         if !pending.is_empty() {
             let dir = self.dir();
             fs::create_dir_all(&dir).map_err(failing("creating", &dir))?;
             for (name, entry) in pending {
-                let path = self.path(&name);
+                let path = self.top_path(&inner.record, &name);
                 create_file(&path, entry.size).map_err(failing("making the volume", &path))?;
                 if let Some(mark) = entry.mark {
                     marks::write(&path, self.id, &name, &self.identity, mark)?;
@@ -166,23 +257,23 @@ impl Tenant {
         let mut learnt = false;
         for (name, found) in found {
             let Found::Whole(mark) = found else { continue };
-            let next = Entry { size: mark.size, mark: Some(mark), pending: false };
             let known = inner.record.volumes.get(&name).and_then(|entry| entry.mark);
             if known.is_none_or(|known| known.volume == mark.volume && known.generation < mark.generation) {
-                inner.record.volumes.insert(name, next);
+                let entry = inner.record.volumes.entry(name).or_default();
+                (entry.size, entry.mark, entry.pending) = (mark.size, Some(mark), false);
                 learnt = true;
             }
         }
         if learnt { inner.record.write(&self.root, self.id) } else { Ok(()) }
     }
 
-    fn grow(&self, inner: &mut Inner, name: &str, size: u64) -> Result<(), VaultError> {
+    pub(super) fn grow(&self, inner: &mut Inner, name: &str, size: u64) -> Result<(), VaultError> {
         let missing = || VaultError::NoVolume { consumer: self.id, name: name.to_owned() };
         let volume = inner.volumes.get(name).cloned().ok_or_else(missing)?;
         if volume.size() >= size {
             return Ok(());
         }
-        let path = self.path(name);
+        let path = self.top_path(&inner.record, name);
         volume.grow(size).map_err(failing("growing the volume", &path))?;
         self.remark(inner, name, size)
     }
@@ -190,11 +281,12 @@ impl Tenant {
     /// The next generation of a volume of this size: beside the data, then in the record.
     fn remark(&self, inner: &mut Inner, name: &str, size: u64) -> Result<(), VaultError> {
         let missing = || VaultError::NoVolume { consumer: self.id, name: name.to_owned() };
+        let path = self.top_path(&inner.record, name);
         let entry = inner.record.volumes.get_mut(name).ok_or_else(missing)?;
         entry.size = size;
         if let Some(mark) = &mut entry.mark {
             (mark.generation, mark.size) = (mark.generation + 1, size);
-            marks::write(&volume_path(&self.root, self.id, name), self.id, name, &self.identity, *mark)?;
+            marks::write(&path, self.id, name, &self.identity, *mark)?;
         }
         inner.record.write(&self.root, self.id)
     }
@@ -203,41 +295,57 @@ impl Tenant {
     pub(super) fn lower_default(&self, inner: &mut Inner, bytes: u64) -> Result<(), VaultError> {
         let size = bytes / BLOCK * BLOCK;
         let Some(volume) = inner.volumes.get(DEFAULT_VOLUME).cloned() else { return Ok(()) };
-        if size >= volume.size() || size < self.lowest(&volume) {
+        if size >= volume.size() || size < lowest(&volume) {
             return Ok(());
         }
-        self.remark(inner, DEFAULT_VOLUME, size)?;
-        volume.lower(size).map_err(failing("making the volume smaller", &self.path(DEFAULT_VOLUME)))
+        self.lower(inner, &volume, size)
+    }
+
+    pub(super) fn lower(&self, inner: &mut Inner, volume: &Volume, size: u64) -> Result<(), VaultError> {
+        self.remark(inner, &volume.name, size)?;
+        let path = self.top_path(&inner.record, &volume.name);
+        volume.lower(size).map_err(failing("making the volume smaller", &path))
     }
 
     /// The smallest grant under which every volume can be as large as its client believes.
     pub(crate) fn floor(&self) -> u64 {
         let inner = self.inner.lock();
-        let floor = |(name, volume): (&String, &Arc<Volume>)| {
-            if name == DEFAULT_VOLUME { self.lowest(volume) } else { volume.size() }
+        let floor = |(name, volume): (&String, &Arc<Volume>)| match name.as_str() {
+            DEFAULT_VOLUME => lowest(volume),
+            // Nobody can write to these.
+            _ if volume.read_only => 0,
+            _ if !inner.record.is_shown(name) => 0,
+            _ => volume.size(),
         };
         inner.volumes.iter().map(floor).max().unwrap_or(0)
-    }
-
-    fn lowest(&self, volume: &Volume) -> u64 {
-        if self.open_sessions() == 0 { volume.end_of_data() } else { volume.size() }
     }
 
     /// Takes every file that is there as a volume of this consumer, under a mark of at least this generation.
     pub(in crate::vault) fn adopt(&self, generation: u64) -> Result<(), VaultError> {
         let mut inner = self.inner.lock();
-        std::mem::take(&mut inner.volumes).into_values().for_each(|volume| volume.retire());
+        self.close(&mut inner, |_| true);
+        self.adopt_frozen(&mut inner)?;
         let found = self.look(&inner.record);
         let mut volumes = BTreeMap::new();
         for (name, found) in found {
+            let entry = inner.record.volumes.get(&name).cloned().unwrap_or_default();
+            let path = self.top_path(&inner.record, &name);
+            let is_snapshot = inner.record.frozen.contains_key(entry.file.as_deref().unwrap_or(&name));
             let known = match found {
                 Found::Missing => continue,
-                Found::Whole(mark) | Found::Short { mark, .. } => Some(mark),
-                Found::Unmarked { .. } | Found::Older | Found::Damaged { .. } => {
-                    inner.record.volumes.get(&name).and_then(|entry| entry.mark)
+                // What it stands on was adopted before, so it is whole or lost.
+                Found::Whole(_) if is_snapshot => {
+                    volumes.insert(name, entry);
+                    continue;
                 }
+                _ if is_snapshot => continue,
+                Found::Whole(mark) | Found::Short { mark, .. } => Some(mark),
+                Found::Unmarked { .. } | Found::Older | Found::Damaged { .. } => entry.mark,
             };
-            let path = self.path(&name);
+            let stands = entry.below.as_ref().is_none_or(|file| inner.record.frozen.contains_key(file));
+            if !stands || !path.exists() {
+                continue;
+            }
             let size = fs::metadata(&path).map_err(failing("looking at", &path))?.len() / BLOCK * BLOCK;
             let vault = self.identity.vault;
             let mark = match known.filter(|mark| mark.vault == vault) {
@@ -245,35 +353,51 @@ impl Tenant {
                 None => Mark { vault, volume: marks::fresh_volume()?, generation, size },
             };
             marks::write(&path, self.id, &name, &self.identity, mark)?;
-            volumes.insert(name, Entry { size, mark: Some(mark), pending: false });
+            volumes.insert(name, Entry { size, mark: Some(mark), pending: false, ..entry });
         }
         inner.record.volumes = volumes;
+        inner.record.prune();
         inner.record.write(&self.root, self.id)?;
         inner.trouble = None;
         self.open_whole(&mut inner);
         Ok(())
     }
 
-    /// Deletes one volume and its data. Sessions on it get an error; the default volume stays.
-    pub(crate) fn remove_volume(&self, name: &str) -> Result<(), VaultError> {
-        let mut inner = self.inner.lock();
-        if name == DEFAULT_VOLUME || !inner.record.volumes.contains_key(name) {
-            return Err(VaultError::NoVolume { consumer: self.id, name: name.chars().take(64).collect() });
+    /// Takes frozen files that are there as what the record says they are; those that are gone, and all that stand on
+    /// them, are forgotten.
+    fn adopt_frozen(&self, inner: &mut Inner) -> Result<(), VaultError> {
+        if inner.record.volumes.is_empty() && self.has_numbered_files() {
+            let reason = format!(
+                "it has snapshots or copies, and only consumers/{}.json tells which file is what: put that back, or                  give the data up",
+                self.id
+            );
+            return Err(VaultError::Unusable { consumer: self.id, reason });
         }
-        let path = self.path(name);
-        inner.record.volumes.remove(name);
-        inner.record.write(&self.root, self.id)?;
-        if let Some(volume) = inner.volumes.remove(name) {
-            volume.retire();
-        }
-        marks::remove(&path).map_err(failing("deleting the mark of", &path))?;
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(failing("deleting", &path)(error))
+        for (file, known) in inner.record.frozen.clone() {
+            let path = self.path(&file);
+            match fs::metadata(&path) {
+                Ok(found) if found.len() >= known.mark.size => {
+                    marks::write(&path, self.id, &known.name, &self.identity, known.mark)?;
+                }
+                _ => {
+                    inner.record.frozen.remove(&file);
+                }
             }
-            _ => Ok(()),
         }
+        // What stood on a lost one is lost too, and what stood on that.
+        let count = inner.record.frozen.len();
+        for _ in 0..count {
+            let files: Vec<_> = inner.record.frozen.keys().cloned().collect();
+            let stands = |below: &Option<String>| below.as_ref().is_none_or(|below| files.contains(below));
+            inner.record.frozen.retain(|_, frozen| stands(&frozen.below));
+        }
+        Ok(())
     }
+}
+
+/// The smallest size that loses nothing and that nobody notices.
+fn lowest(volume: &Volume) -> u64 {
+    if volume.users() == 0 { volume.end_of_data() } else { volume.size() }
 }
 
 /// Whether what was found is the volume that the record names, as far as the record can tell.
