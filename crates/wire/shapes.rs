@@ -39,7 +39,6 @@ const UNLESS_NO_ITEM: &str = r#"#[serde(skip_serializing_if = "Vec::is_empty")]"
 const UNLESS_FALSE: &str = r#"#[serde(skip_serializing_if = "std::ops::Not::not")]"#;
 const UNLESS_NONE: &str = r#"#[serde(skip_serializing_if = "Option::is_none")]"#;
 const UNLESS_NO_ENTRY: &str = r#"#[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]"#;
-const UNLESS_FALSE: &str = r#"#[serde(skip_serializing_if = "std::ops::Not::not")]"#;
 const UNLESS_ZERO: &str = r#"#[serde(skip_serializing_if = "crate::json::is_zero")]"#;
 const ROLE: &str = written!("role", "String");
 const TIME: &str = written!("time", "String");

@@ -55,7 +55,7 @@ impl<'de> DeserializeSeed<'de> for Within {
         match self.0 {
             Shape::Any => IgnoredAny::deserialize(value).map(|_| true),
             Shape::Unsupported(_) => Option::<IgnoredAny>::deserialize(value).map(|value| value.is_none()),
-            Shape::List(_) | Shape::Object(_) => value.deserialize_any(self),
+            Shape::List(_) | Shape::Object(_) | Shape::Open(_) => value.deserialize_any(self),
         }
     }
 }
@@ -69,7 +69,7 @@ impl<'de> Visitor<'de> for Within {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<bool, A::Error> {
-        if !matches!(self.0, Shape::Object(_)) {
+        if !matches!(self.0, Shape::Object(_) | Shape::Open(_)) {
             return IgnoredAny.visit_map(fields).map(|_| true);
         }
         let mut is_known = true;
@@ -154,7 +154,8 @@ impl Visitor<'_> for Key {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Found, E> {
-        let Shape::Object(object) = self.0 else { return Ok(Found::Other(None)) };
+        // What an open one does not know is told by who reads it, so here it is as unknown as elsewhere: the long way decides.
+        let (Shape::Object(object) | Shape::Open(object)) = self.0 else { return Ok(Found::Other(None)) };
         if let Some((_, shape)) = object.within.iter().find(|(known, _)| *known == name) {
             return Ok(Found::Other(Some(shape)));
         }
