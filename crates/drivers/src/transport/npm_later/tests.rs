@@ -52,7 +52,7 @@ fn a_set_is_a_list_of_parts_with_the_addresses_of_the_fourth_version() {
     let key = objects::key(ObjectKind::AppliedToSet, "9a02");
     let both = members(vec![pod("web-1", vec![vec![10, 0, 0, 7], six])]);
     golden("set", &NpmLaterDialect.set(&key, Hash(1), &both));
-    golden("set-empty", &NpmLaterDialect.set(&key, Hash(1), &Members::new()));
+    golden("set-empty", &NpmLaterDialect.set(&key, Hash(1), &Members::default()));
     golden("set-removed", &[NpmLaterDialect.removal(&key).unwrap()]);
 }
 
@@ -60,7 +60,7 @@ fn a_set_is_a_list_of_parts_with_the_addresses_of_the_fourth_version() {
 fn two_sets_of_one_name_are_two() {
     let said = |kind| {
         let key = objects::key(kind, "9a02");
-        let set = payloads(&NpmLaterDialect.set(&key, Hash(1), &Members::new()));
+        let set = payloads(&NpmLaterDialect.set(&key, Hash(1), &Members::default()));
         (set, payloads(&[NpmLaterDialect.removal(&key).unwrap()]))
     };
     let (to, of) = (said(ObjectKind::AppliedToSet), said(ObjectKind::AddressSet));
