@@ -29,7 +29,7 @@ impl ContentDigest {
     /// Takes in a piece that begins and ends with a block. Blocks of zeroes count like holes.
     pub fn update(&mut self, offset: u64, piece: &[u8]) -> Result<(), ContentError> {
         let block = CONTENT_BLOCK as u64;
-        if offset % block != 0 || piece.len() % CONTENT_BLOCK != 0 {
+        if !offset.is_multiple_of(block) || !piece.len().is_multiple_of(CONTENT_BLOCK) {
             return Err(ContentError::Torn { offset });
         }
         let first = offset / block;

@@ -55,7 +55,7 @@ pub enum Onboard {
     /// The ticket was used before: the same consumer again.
     Existing(Consumer),
     /// All three records are written together or not at all.
-    Create { consumer: Consumer, ticket: TicketRecord, ledger: Ledger },
+    Create { consumer: Consumer, ticket: Box<TicketRecord>, ledger: Ledger },
 }
 
 /// Decides an onboarding. `fresh` and `seal_key` are used if a consumer is made.
@@ -99,7 +99,8 @@ pub fn decide_onboard(
         client: request.says.clone().map(Box::new),
     };
     let ledger = ledger.moved(0, granted)?;
-    Ok(Onboard::Create { ticket: TicketRecord::used(&ticket, view.ticket, fresh), consumer, ledger })
+    let ticket = Box::new(TicketRecord::used(&ticket, view.ticket, fresh));
+    Ok(Onboard::Create { consumer, ticket, ledger })
 }
 
 fn repeated(request: &OnboardRequest<'_>, consumer: Option<&Consumer>) -> Result<Onboard, Refusal> {

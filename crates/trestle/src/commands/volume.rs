@@ -227,7 +227,8 @@ async fn export(
             output.done(&told, &serde_json::json!({ "name": name, "size_bytes": size, "digest": digest }))
         }
         None => {
-            eprintln!("Exported {name}: {size} bytes, digest {digest}");
+            // Standard output is the image.
+            writeln!(io::stderr(), "Exported {name}: {size} bytes, digest {digest}")?;
             Ok(())
         }
     }

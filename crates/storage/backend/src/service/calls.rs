@@ -94,7 +94,7 @@ impl<R: Records, B: Backend> Provider<R, B> {
             };
             let (consumer, record, books) = match decision {
                 Onboard::Existing(consumer) => return Ok(consumer),
-                Onboard::Create { consumer, ticket, ledger } => (consumer, ticket, ledger),
+                Onboard::Create { consumer, ticket, ledger } => (consumer, *ticket, ledger),
             };
             let changes = vec![
                 Change::PutConsumer { expected: Version::ABSENT, value: consumer.clone() },

@@ -201,8 +201,8 @@ impl Layer {
         let below = self.below.load();
         let below = below.as_ref().filter(|_| length > 0)?;
         let end = offset + length;
-        let first = (offset % BLOCK != 0).then_some(offset / BLOCK);
-        let last = (end % BLOCK != 0).then_some(end / BLOCK);
+        let first = (!offset.is_multiple_of(BLOCK)).then_some(offset / BLOCK);
+        let last = (!end.is_multiple_of(BLOCK)).then_some(end / BLOCK);
         let torn = |block: &u64| {
             self.written.lock().holes(*block..block + 1) == 1 && !below.is_hole(*block..block + 1)
         };
