@@ -87,7 +87,7 @@ pub struct Sparse {
 /// `cells` has a row for each group and a column for each.
 pub fn sparse(groups: &[Group], cells: &[Vec<Cell>], most: usize, words: &mut Words) -> Sparse {
     let mut sparse = Sparse::default();
-    for to in 0..groups.len() {
+    for (to, own) in cells.iter().enumerate() {
         let mut column: [Vec<(usize, usize)>; 2] = Default::default();
         for (from, group) in groups.iter().enumerate().filter(|(from, _)| *from != to) {
             if let Some(word) = Word::of(&cells[from][to]) {
@@ -100,7 +100,7 @@ pub fn sparse(groups: &[Group], cells: &[Vec<Cell>], most: usize, words: &mut Wo
             sparse.ways.extend(unusual.map(|(from, word)| [*from, to, *word]));
         }
         sparse.usual.push(usual);
-        sparse.within.push(Word::of(&cells[to][to]).map(|word| words.place(word)));
+        sparse.within.push(Word::of(&own[to]).map(|word| words.place(word)));
     }
     sparse.left_out = sparse.ways.len().saturating_sub(most);
     sparse.ways.truncate(most);
