@@ -17,6 +17,7 @@ use crate::{
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Patience {
     /// `enforced`: answer when it is in force everywhere, within half a minute.
+    #[param(inline)]
     wait: Option<Until>,
 }
 
