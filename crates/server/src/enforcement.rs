@@ -129,10 +129,11 @@ impl Enforcement {
         let change = Change::new(noted.kind, begun.began, begun.after);
         let number = self.book.lock().enter(change);
         self.figures.observe(noted.kind.as_str(), Stage::Stored, noted.stored.duration_since(begun.began));
-        let settling = Arc::clone(self);
+        let (settling, stop) = (Arc::clone(self), self.life.stopping());
         let (began, after) = (begun.began, begun.after);
         self.life.spawn_once("whom a change concerns", async move {
-            settling.settle(number, (began, after), noted).await;
+            // Whoever it waits for may have stopped before.
+            stop.run_until_cancelled(settling.settle(number, (began, after), noted)).await;
         });
         Some(format!("{}-{number}", self.epoch))
     }

@@ -178,6 +178,17 @@ async fn callers_over_rest_wait_by_a_word_in_the_query() {
     harness.stop().await;
 }
 
+/// Nor because it is still being worked out whom a change concerns.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_stops_right_after_a_change() {
+    let harness = Harness::synced().await;
+    let leaf = json!({ "ip": "10.0.0.5" }).to_string();
+    for tag in ["a", "b", "c"] {
+        harness.rest("POST", &format!("/tags/{tag}/applyMembers"), &leaf).await;
+    }
+    tokio::time::timeout(Duration::from_secs(60), harness.stop()).await.expect("it stops");
+}
+
 /// A controller does not stop later because somebody waits for what does not come.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_is_told_that_the_controller_stops() {
