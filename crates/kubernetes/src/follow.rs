@@ -214,7 +214,7 @@ impl Follow {
             }
             next = page.metadata.next.filter(|token| !token.is_empty());
             if next.is_none() {
-                return Ok(self.complete(place, page.metadata.resource_version).await.map(Ok)?);
+                return self.complete(place, page.metadata.resource_version).await.map(Ok);
             }
         }
     }

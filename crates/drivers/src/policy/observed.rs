@@ -54,11 +54,8 @@ impl Driver {
         for Observation { id, object, told } in observed {
             let is_there = object.is_some() || told.is_some();
             match object {
-                Some(object) => {
-                    if self.observed.put(&id, &object) {
-                        self.put(&id, &object);
-                    }
-                }
+                Some(object) if self.observed.put(&id, &object) => self.put(&id, &object),
+                Some(_) => {}
                 None if self.observed.0.remove(&id).is_some() => self.uncover(&id).await,
                 None => {}
             }

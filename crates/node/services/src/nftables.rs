@@ -443,20 +443,21 @@ fn places(info: Option<&ServicePortInfo>) -> impl Iterator<Item = (IpAddr, u16, 
     })
 }
 
-/// Places that one patch gives up and another takes.
+/// Places that one patch gives up and another takes. One may have answered where another guarded, so several can give one up.
 fn handed_over(patches: &[ServiceEndpointsPatch]) -> HashSet<(IpAddr, u16, Protocol)> {
-    let mut given_up = HashMap::new();
+    let mut given_up: HashMap<_, Vec<_>> = HashMap::new();
     for patch in patches {
-        given_up.extend(places(patch.service.before.as_deref()).map(|place| (place, &patch.id)));
-    }
-    if given_up.is_empty() {
-        return HashSet::new();
+        for place in places(patch.service.before.as_deref()) {
+            given_up.entry(place).or_default().push(&patch.id);
+        }
     }
     let taken = patches
         .iter()
         .flat_map(|patch| places(patch.service.after.as_deref()).map(move |place| (place, &patch.id)));
     taken
-        .filter(|(place, id)| given_up.get(place).is_some_and(|owner| owner != id))
+        .filter(|(place, id)| {
+            given_up.get(place).is_some_and(|owners| owners.iter().any(|owner| owner != id))
+        })
         .map(|(place, _)| place)
         .collect()
 }

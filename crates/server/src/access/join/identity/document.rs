@@ -145,6 +145,8 @@ mod tests {
 
     #[test]
     fn an_instance_of_azure_is_believed_for_this_join_alone() {
+        // Made first: a certificate of the next second is not good yet.
+        let (real, foreign) = (Signer::new(AZURE), Signer::new("metadata.example.org"));
         let now = jiff::Timestamp::now().as_second();
         let at = |seconds: i64| {
             jiff::Timestamp::from_second(seconds).unwrap().strftime("%m/%d/%y %H:%M:%S -0000").to_string()
@@ -154,7 +156,6 @@ mod tests {
             let nonce = model::host::ten_digits(nonce);
             json!({ "vmId": "v-1", "nonce": nonce, "timeStamp": { "createdOn": at(now), "expiresOn": at(ends) } }).to_string()
         };
-        let (real, foreign) = (Signer::new(AZURE), Signer::new("metadata.example.org"));
         let ask = |signer: &Signer, document: &str, believed: &[u8]| {
             azure(&STANDARD.encode(signer.sign(document, &[])), believed, nonce, now)
         };
