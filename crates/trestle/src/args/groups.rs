@@ -10,7 +10,10 @@ use super::Args;
 const GROUPS: &[(&str, &[&str])] = &[
     ("Begin here", &["up", "status", "top", "page", "apply", "allow", "explain"]),
     ("Who may talk to whom", &["deny", "policy", "rule", "tag", "try", "get", "delete"]),
-    ("What there is", &["resource", "cloud", "link", "namespace", "service", "host", "node", "kubernetes", "job"]),
+    (
+        "What there is",
+        &["resource", "cloud", "link", "namespace", "service", "host", "node", "kubernetes", "job"],
+    ),
     ("Storage for other clusters", &["ticket", "consumer", "volume"]),
     ("Look after it", &["doctor", "audit", "check", "fix", "store"]),
     ("Who gets in", &["token", "cert", "whoami"]),
