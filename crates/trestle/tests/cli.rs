@@ -24,14 +24,17 @@ fn tags_from_the_first_command_to_the_last() {
     assert_eq!(up.ok(&["tag", "get", "databases", "--resolve"]), up.ok(&["tag", "resolve", "databases"]));
     assert_eq!(
         up.ok(&["tag", "list", "-o", "yaml"]),
-        "- name: databases\n  child_tags:\n  - 192.0.2.0/24\n  - db1\n- name: db1\n  ip: \"10.0.0.5\"\n"
+        "- name: databases\n  child_tags:\n  - 192.0.2.0/24\n  - db1\n  from: \"\"\n  rules: 0\n  named_by: 0\n  message: \"\"\n\
+         - name: db1\n  ip: \"10.0.0.5\"\n  from: \"\"\n  rules: 0\n  named_by: 0\n  message: \"\"\n"
     );
     let json: serde_json::Value = serde_json::from_str(&up.ok(&["tag", "get", "db1", "-o", "json"])).unwrap();
     assert_eq!(json, serde_json::json!({"name": "db1", "ip": "10.0.0.5"}));
     up.ok(&["tag", "delete", "databases", "--member", "192.0.2.0/24"]);
     assert_eq!(
         up.ok(&["tag", "list"]),
-        "NAME       IP        URI  MEMBERS\ndatabases                 db1\ndb1        10.0.0.5\n"
+        "NAME       OF  IP        URI  MEMBERS  RULES  NAMED BY  TROUBLE\n\
+         databases                     db1      0      0\n\
+         db1            10.0.0.5                0      0\n"
     );
     up.ok(&["tag", "subscribe", "databases", "me"]);
     assert_eq!(up.ok(&["tag", "subscribers", "databases"]), "SUBSCRIBER\nme\n");
