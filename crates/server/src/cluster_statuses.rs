@@ -58,7 +58,7 @@ impl Writer {
     }
 
     /// Statuses that are not as they should be.
-    fn due(&self, now: Timestamp) -> Vec<(Arc<Cluster>, Vec<(ObjectId, Value)>)> {
+    fn due(&self, now: Timestamp) -> Vec<(Arc<Cluster>, Statuses)> {
         let some = self.clusters.with_statuses(|_, statuses| !statuses.is_empty()).contains(&true);
         let states = some.then(|| self.realisations.policies(&self.policy, false));
         let of_id = |state: PolicyState| Some((id_of(&state)?, state));
@@ -72,6 +72,9 @@ impl Writer {
     }
 }
 
+/// What each object's status should be.
+type Statuses = Vec<(ObjectId, Value)>;
+
 /// What was written, so that it is written once: an API server may keep less of it than it was told.
 #[derive(Default)]
 struct Told {
@@ -80,7 +83,7 @@ struct Told {
 }
 
 impl Told {
-    async fn write(&mut self, cluster: &Cluster, due: Vec<(ObjectId, Value)>) {
+    async fn write(&mut self, cluster: &Cluster, due: Statuses) {
         let new = |(id, status): &(ObjectId, Value)| self.statuses.get(id) != Some(status);
         let due: Vec<_> = due.into_iter().filter(new).take(MOST).collect();
         for (id, status) in due {

@@ -220,7 +220,14 @@ async fn rest_speaks_the_seed_projects_routes() {
         fixture.rest("POST", "/tags/g/applyMembers", r#"{"child_tags":["a","2001:db8::/32"]}"#).await;
     assert_eq!(status, StatusCode::OK);
     let (_, tags) = fixture.rest("GET", "/tags", "").await;
-    assert_eq!(tags, json!([{"name":"a","ip":"10.0.0.1"}, {"name":"g","child_tags":["2001:db8::/32","a"]}]));
+    // What the original has, and what rules make of each.
+    assert_eq!(
+        tags,
+        json!([
+            {"name":"a","ip":"10.0.0.1","from":"","rules":0,"named_by":0,"message":""},
+            {"name":"g","child_tags":["2001:db8::/32","a"],"from":"","rules":0,"named_by":0,"message":""},
+        ])
+    );
     let (_, resolved) = fixture.rest("POST", "/tags/g/resolveMembers", "").await;
     assert_eq!(resolved, json!([{"ip":"2001:db8::/32"}, {"name":"a","ip":"10.0.0.1"}]));
     let (status, _) = fixture.rest("DELETE", "/tags/g/members/2001:db8::%2F32", "").await;
