@@ -3,10 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use common::{Backoff, chain};
-use jiff::Timestamp;
 use kube::Client;
 use life::Life;
-use model::policy::Kind;
 use parking_lot::Mutex;
 use tokio::{
     sync::mpsc,
@@ -17,6 +15,7 @@ use crate::{
     access::Access,
     follow::{Follow, Told},
     resource::RESOURCES,
+    standing::{KindState, Standings},
 };
 
 /// What is told and was not taken yet. Small: an object is in memory once it was taken, and once only.
@@ -24,28 +23,6 @@ const AHEAD: usize = 256;
 /// From this minor version of 1 on a first state comes as a stream where that is not switched off.
 const STREAMS_SINCE: u32 = 32;
 const ANSWER: Duration = Duration::from_secs(10);
-
-/// How the watch of a kind stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It has never been whole.
-    Reading,
-    InSync,
-    /// The cluster has no such kind.
-    Absent,
-    /// What is known stays, and nothing new is heard, for this reason.
-    Failed(String),
-}
-
-/// How a kind stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KindState {
-    pub kind: Kind,
-    pub standing: Standing,
-    /// It was whole at some time: what is known of it is what there was.
-    pub known: bool,
-    pub since: Timestamp,
-}
 
 /// How a cluster stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,35 +41,6 @@ impl ClusterState {
     /// All that there is has been told.
     pub fn is_known(&self) -> bool {
         self.kinds.iter().all(|kind| kind.known)
-    }
-}
-
-/// How kinds stand, as their watches say.
-pub(crate) struct Standings {
-    cluster: String,
-    kinds: Mutex<Vec<KindState>>,
-}
-
-impl Standings {
-    fn new(cluster: &str) -> Self {
-        let since = Timestamp::now();
-        let state = |kind| KindState { kind, standing: Standing::Reading, known: false, since };
-        let kinds = RESOURCES.iter().map(|resource| state(resource.kind)).collect();
-        Self { cluster: cluster.to_owned(), kinds: Mutex::new(kinds) }
-    }
-
-    /// `since` stays while only the words of a failure change.
-    pub(crate) fn set(&self, kind: Kind, standing: Standing) {
-        let mut kinds = self.kinds.lock();
-        let Some(state) = kinds.iter_mut().find(|state| state.kind == kind) else { return };
-        if std::mem::discriminant(&state.standing) != std::mem::discriminant(&standing) {
-            state.since = Timestamp::now();
-            if matches!(state.standing, Standing::Failed(_)) {
-                tracing::info!(cluster = self.cluster, kind = kind.as_str(), "the watch is whole again");
-            }
-        }
-        state.known |= matches!(standing, Standing::InSync | Standing::Absent);
-        state.standing = standing;
     }
 }
 
@@ -128,7 +76,7 @@ impl Cluster {
     }
 
     pub fn state(&self) -> ClusterState {
-        let kinds = self.standings.kinds.lock().clone();
+        let kinds = self.standings.kinds();
         let reached = self.reached.lock();
         ClusterState {
             name: self.name.clone(),
@@ -200,18 +148,5 @@ mod tests {
     fn first_states_are_streamed_by_servers_that_can() {
         assert!(streams("1", "34") && streams("1", "32+"));
         assert!(!streams("1", "31") && !streams("1", "") && !streams("2", "40"));
-    }
-
-    #[test]
-    fn since_is_when_it_began_and_what_was_known_stays_known() {
-        let standings = Standings::new("a");
-        let pod = || standings.kinds.lock().iter().find(|state| state.kind == Kind::Pod).cloned().unwrap();
-        standings.set(Kind::Pod, Standing::Failed("refused".to_owned()));
-        assert!(!pod().known, "it has never been whole");
-        standings.set(Kind::Pod, Standing::InSync);
-        standings.set(Kind::Pod, Standing::Failed("refused".to_owned()));
-        let since = pod().since;
-        standings.set(Kind::Pod, Standing::Failed("no route".to_owned()));
-        assert!(pod().known && pod().since == since);
     }
 }

@@ -27,9 +27,9 @@ use tokio::{
 };
 
 use crate::{
-    cluster::{Standing, Standings},
     fault::Fault,
     resource::Resource,
+    standing::{Standing, Standings},
 };
 
 /// What the API server is asked to end a watch after.

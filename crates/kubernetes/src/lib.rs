@@ -25,6 +25,7 @@ mod fault;
 mod follow;
 pub mod rbac;
 mod resource;
+mod standing;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -33,7 +34,8 @@ mod tests;
 mod write;
 
 pub use access::{Access, AccessError};
-pub use cluster::{Cluster, ClusterState, KindState, Standing};
+pub use cluster::{Cluster, ClusterState};
 pub use follow::Told;
 pub use resource::{RESOURCES, Resource};
+pub use standing::{KindState, Standing};
 pub use write::{Event, WriteError};

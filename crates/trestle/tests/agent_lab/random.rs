@@ -58,7 +58,7 @@ pub fn play(world: &World, rounds: u64, seed: u64) -> Result<usize, String> {
 /// The first slots are Kubernetes policies, each in a namespace, the last one a cluster policy of Antrea.
 fn deletion(slot: usize) -> String {
     match slot {
-        3 => "clusternetworkpolicy r3".to_owned(),
+        3 => "acnp r3".to_owned(),
         _ => format!("networkpolicy {}/r{slot}", NAMESPACES[slot]),
     }
 }
