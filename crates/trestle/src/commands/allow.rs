@@ -8,7 +8,7 @@ mod words;
 
 use std::{
     io::{self, BufRead as _, IsTerminal as _, Write as _},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
@@ -31,6 +31,8 @@ use crate::{
 
 /// How long nodes may take to have a policy, once everything else is done.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Flags of `trestle allow`.
 #[derive(Debug, clap::Args)]
@@ -204,7 +206,7 @@ async fn grant(what: &What, args: &AllowArgs, output: Format, connection: Connec
     if !changes.is_empty() {
         during("Waiting", until_in_force(&connection, changes, PATIENCE)).await?;
     }
-    let info = client.get_permission(PermissionRequest { name: info.name }).await?.into_inner();
+    let info = during("Waiting", until_settled(&mut client, &info.name)).await?;
     let proof = client.prove(asked(&info)).await?.into_inner();
     let back = format!("trestle deny {}", info.arguments);
     match output {
@@ -238,6 +240,21 @@ fn agreed(planned: &AllowOutcome) -> anyhow::Result<bool> {
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Follows a permission until it is in force everywhere, has failed, or takes too long: who changed nothing waits for who did.
+async fn until_settled(
+    client: &mut PermissionsClient<Connection>,
+    name: &str,
+) -> anyhow::Result<PermissionInfo> {
+    let began = Instant::now();
+    loop {
+        let info = client.get_permission(PermissionRequest { name: name.to_owned() }).await?.into_inner();
+        if info.state != "pending" || began.elapsed() > PATIENCE {
+            return Ok(info);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 async fn take_back(request: DenyRequest, output: Format, connection: Connection) -> anyhow::Result<()> {
