@@ -258,15 +258,18 @@ async fn strangers_do_not_keep_out_a_consumer_that_has_proven_itself() {
     let ready = async { while asking.get_storage_config(question()).await.is_err() {} };
     timeout(Duration::from_secs(20), ready).await.expect("it is made");
 
-    let mut stranger = OcsProviderClient::new(fixture.channel().await);
     let half = || begun(ONBOARD, "application/grpc", endless(vec![0, 0, 0, 1, 0, 7]));
-    let _held = hold(&fixture, fixture.controller.grpc_addr(), 1, half).await;
+    // Calls that wait are let go after a while, and so are the oldest connections: new ones come until the places are taken.
     let crowded = async {
-        while stranger.get_storage_config(question()).await.is_ok() {
-            stranger = OcsProviderClient::new(fixture.channel().await);
+        loop {
+            let held = hold(&fixture, fixture.controller.grpc_addr(), 1, half).await;
+            let mut stranger = OcsProviderClient::new(fixture.channel().await);
+            if stranger.get_storage_config(question()).await.is_err() {
+                return held;
+            }
         }
     };
-    timeout(Duration::from_secs(4), crowded).await.expect("strangers take their places");
+    let _held = timeout(Duration::from_secs(60), crowded).await.expect("strangers take their places");
     for consumer in [&mut onboarded, &mut asking] {
         consumer.get_storage_config(question()).await.unwrap();
     }

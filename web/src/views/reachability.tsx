@@ -1,6 +1,6 @@
 // The matrix: who can reach whom, from places down to single endpoints.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { query, type ReachCell, type Reachability as Matrix, type ReachGroup } from "../api.ts";
 import { useLive } from "../live.ts";
 import { count } from "../parts/format.ts";
@@ -42,12 +42,10 @@ export function Reachability({ values }: { values: Record<string, string> }) {
   const path = query("/reachability", { level, source, destination, search, protocol: protocol === EVERY ? undefined : protocol, port: has && /^[0-9]+$/.test(port) ? port : undefined });
   const live = useLive<Matrix>(path, ["objects", "resources", "tags"]);
   // The last matrix stays until the next one is there.
-  const [matrix, setMatrix] = useState<Matrix | undefined>();
-  useEffect(() => {
-    if (live.data.value) setMatrix(live.data.value);
-  }, [live.data.value]);
-
-  const stale = live.data.value !== matrix;
+  const last = useRef<Matrix | undefined>(undefined);
+  last.current = live.data.value ?? last.current;
+  const matrix = last.current;
+  const stale = !live.data.value;
   const open = (from: ReachGroup, to: ReachGroup) => {
     if (!matrix || stale) return;
     if (matrix.level === "end") go("explain", { source: from.id, destination: to.id, protocol: values.protocol, port: has ? port : "" });
@@ -110,16 +108,18 @@ function Grid({ matrix, stale, protocol, port, onOpen }: GridProps) {
     if (from && to && place && (matrix.cells[place.row]?.[place.column]?.pairs ?? 0) > 0) onOpen(from, to);
   };
   const onKey = (event: KeyboardEvent) => {
+    // Where the focus is, which the state may not know of yet.
+    const here = cellAt(event.target) ?? { row, column };
     const steps: Record<string, [number, number]> = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     const step = steps[event.key];
     if (step) {
       const next = {
-        row: Math.max(0, Math.min(matrix.sources.length - 1, row + step[0])),
-        column: Math.max(0, Math.min(matrix.destinations.length - 1, column + step[1])),
+        row: Math.max(0, Math.min(matrix.sources.length - 1, here.row + step[0])),
+        column: Math.max(0, Math.min(matrix.destinations.length - 1, here.column + step[1])),
       };
       setAt(next);
       table.current?.querySelector<HTMLElement>(`td[data-row="${next.row}"][data-column="${next.column}"]`)?.focus();
-    } else if (event.key === "Enter" || event.key === " ") open({ row, column });
+    } else if (event.key === "Enter" || event.key === " ") open(here);
     else return;
     event.preventDefault();
   };

@@ -46,6 +46,11 @@ fn script(blocks: &[Block]) -> String {
                     "for _ in $(seq 300); do grep -q '{sign}' \"{log}\" && break; sleep 0.1; done; cat \"{log}\"\n"
                 ));
             }
+            Kind::Until(sign) => script.push_str(&format!(
+                "for _ in $(seq 300); do {{\n{}\n}} >\"$HOME/said\" 2>&1 </dev/null\n\
+                 grep -qF '{sign}' \"$HOME/said\" && break; sleep 0.1; done; cat \"$HOME/said\"\n",
+                block.commands
+            )),
             Kind::Interrupt => script.push_str("kill -INT $background; wait $background\n"),
         }
     }

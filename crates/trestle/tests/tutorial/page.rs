@@ -4,6 +4,7 @@
 //!   ```sh                       commands, run in one shell
 //!   ```sh background SIGN       a command that stays, until it has printed SIGN
 //!   ```sh interrupt             Ctrl-C to the last of those
+//!   ```sh until SIGN            commands that are repeated until they print SIGN, at most half a minute
 //!   ```text                     what the block before it prints; … stands for anything in a line, a line of … for any lines
 //! ```
 
@@ -13,6 +14,7 @@ pub enum Kind {
     Run,
     Background(String),
     Interrupt,
+    Until(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +40,9 @@ pub fn blocks(text: &str) -> Result<Vec<Block>, String> {
             ("sh", "interrupt") => Kind::Interrupt,
             ("sh", flags) if flags.starts_with("background ") => {
                 Kind::Background(flags.trim_start_matches("background ").to_owned())
+            }
+            ("sh", flags) if flags.starts_with("until ") => {
+                Kind::Until(flags.trim_start_matches("until ").to_owned())
             }
             ("text", "") => {
                 let last =
