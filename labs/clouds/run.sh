@@ -1,5 +1,5 @@
 #!/bin/sh
-# The clouds' official clients drive the simulators. What they send is written to crates/cloud/sim/recordings, where
+# The clouds' official clients drive the simulators. What they send is written to labs/clouds/sim/recordings, where
 # `make test` replays it.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -30,7 +30,7 @@ drive() { # NAME COMMAND...: what it sends is kept as NAME
     [ -n "$url" ] || { echo "the simulators have not started for $name" >&2; exit 1; }
     "$@" "$url"
     kill "$sim"
-    cp "$out/$name.jsonl" "crates/cloud/sim/recordings/$name.jsonl"
+    cp "$out/$name.jsonl" "labs/clouds/sim/recordings/$name.jsonl"
 }
 PATH=$(realpath "$venv")/bin:$PATH:$(realpath "$az")/bin
 drive boto3 python labs/clouds/aws.py
