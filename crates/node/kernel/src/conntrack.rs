@@ -29,10 +29,14 @@ pub struct Connection {
     pub destination: IpAddr,
     /// Who answers: the destination after translation.
     pub answered_by: IpAddr,
+    /// Whom answers are sent to: the source after translation.
+    pub answered_to: IpAddr,
     /// Ports of the client, of the destination and of who answers; for ICMP the first is type × 256 + code.
     pub source_port: Option<u16>,
     pub destination_port: Option<u16>,
     pub answering_port: Option<u16>,
+    /// The client's port after translation.
+    pub answered_port: Option<u16>,
 }
 
 impl Connection {
@@ -40,6 +44,18 @@ impl Connection {
         let destination = (self.destination, self.destination_port?);
         let answered_by = (self.answered_by, self.answering_port?);
         Some(Flow { protocol: self.protocol, destination, answered_by })
+    }
+
+    /// The port that was asked for, where somebody else than who was asked for answers.
+    pub fn published(&self) -> Option<u16> {
+        let asked = (self.destination, self.destination_port);
+        (asked != (self.answered_by, self.answering_port)).then(|| asked.1.unwrap_or_default())
+    }
+
+    /// Whether who answers knows the client under another address.
+    pub fn is_hidden(&self) -> bool {
+        let is_other_port = self.answered_port.is_some_and(|port| Some(port) != self.source_port);
+        self.answered_to != self.source || is_other_port
     }
 }
 
@@ -80,7 +96,7 @@ impl Conntrack {
     pub fn delete_if(
         &mut self,
         ipv6: bool,
-        is_meant: impl Fn(&Connection) -> bool,
+        is_meant: impl FnMut(&Connection) -> bool,
     ) -> Result<usize, ConntrackError> {
         let found = self.find(ipv6, is_meant).map_err(ConntrackError::Read)?;
         for flow in &found {
@@ -96,7 +112,7 @@ impl Conntrack {
     fn find(
         &mut self,
         ipv6: bool,
-        is_meant: impl Fn(&Connection) -> bool,
+        mut is_meant: impl FnMut(&Connection) -> bool,
     ) -> Result<Vec<Found>, NetlinkError> {
         let mut request = MessageWriter::new();
         let header =
@@ -143,9 +159,10 @@ fn fixed(ipv6: bool) -> [u8; FIXED] {
 pub(crate) fn connection(attrs: &Attrs<'_>) -> Result<Option<Connection>, NetlinkError> {
     let (original, reply) = (attrs.get(ORIGINAL)?.nested(), attrs.get(REPLY)?.nested());
     let protocol = original.get(TUPLE_PROTO)?.nested().get(1)?.value.first().copied().unwrap_or(0);
-    let (Some(source), Some(destination), Some(answered_by)) =
-        (address(&original, 1, 3)?, address(&original, 2, 4)?, address(&reply, 1, 3)?)
-    else {
+    let (Some(source), Some(destination)) = (address(&original, 1, 3)?, address(&original, 2, 4)?) else {
+        return Ok(None);
+    };
+    let (Some(answered_by), Some(answered_to)) = (address(&reply, 1, 3)?, address(&reply, 2, 4)?) else {
         return Ok(None);
     };
     Ok(Some(Connection {
@@ -153,9 +170,11 @@ pub(crate) fn connection(attrs: &Attrs<'_>) -> Result<Option<Connection>, Netlin
         source,
         destination,
         answered_by,
+        answered_to,
         source_port: port(&original, 2)?.or(icmp(&original)?),
         destination_port: port(&original, 3)?,
         answering_port: port(&reply, 2)?,
+        answered_port: port(&reply, 3)?,
     }))
 }
 

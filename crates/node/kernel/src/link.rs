@@ -32,6 +32,8 @@ const LOCAL: u16 = 2;
 const NO_DEVICE: i32 = 19;
 const EXISTS: i32 = 17;
 const NOT_AVAILABLE: i32 = 99;
+const NET_UNREACHABLE: i32 = 101;
+const HOST_UNREACHABLE: i32 = 113;
 /// Duplicate address detection would leave an IPv6 address unusable for a second.
 const NO_DAD: u8 = 0x02;
 
@@ -106,6 +108,25 @@ impl Links {
     /// Single addresses that are routed through one link, each with the number of that link. One dump.
     pub fn routes(&mut self) -> Result<Vec<(u32, IpAddr)>, NetlinkError> {
         self.collect(GET_ROUTE, ROUTE_FIXED, read_route)
+    }
+
+    /// The link over which the node sends to an address. `None`: there is no way.
+    pub fn way_to(&mut self, address: IpAddr) -> Result<Option<u32>, NetlinkError> {
+        let mut fixed = [0; ROUTE_FIXED];
+        (fixed[0], fixed[1]) = if address.is_ipv6() { (10, 128) } else { (2, 32) };
+        let mut out = MessageWriter::new();
+        let header = Header { kind: GET_ROUTE, flags: REQUEST, seq: self.socket.next_seq() };
+        out.message(header, &fixed, |out| match address {
+            IpAddr::V4(address) => out.bytes(ROUTE_TO, &address.octets()),
+            IpAddr::V6(address) => out.bytes(ROUTE_TO, &address.octets()),
+        });
+        let link = |message: &Message<'_>| {
+            message.attrs(ROUTE_FIXED)?.find(ROUTE_LINK)?.map(|link| link.u32()).transpose()
+        };
+        match self.socket.get(out.as_bytes(), link) {
+            Err(error) if matches!(error.errno(), Some(NET_UNREACHABLE | HOST_UNREACHABLE)) => Ok(None),
+            found => found,
+        }
     }
 
     fn collect<T>(

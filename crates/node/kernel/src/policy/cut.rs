@@ -1,36 +1,34 @@
 //! Cutting connections that policies forbid by now.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-use node_policy::{Decision, L4, Packet, Plane};
+use node_policy::{Decision, L4, Packet, Passage, Plane};
 
 use super::PolicyError;
 use crate::{
     conntrack::{Connection, Conntrack, ConntrackError},
     link::Links,
+    netlink::NetlinkError,
 };
 
 /// Deletes them from the table of connections: the next packet of each is judged as the first of a new one. O(connections
-/// of the namespace).
+/// of the namespace), and a question about routes for each address between which the node forwards.
 pub fn forbidden(plane: &Plane) -> Result<usize, PolicyError> {
-    let own = own_addresses()?;
+    let mut surroundings = Surroundings::open(plane).map_err(PolicyError::Addresses)?;
     let mut conntrack = Conntrack::open().map_err(|source| PolicyError::Cut(ConntrackError::Read(source)))?;
     let mut cut = 0;
     for ipv6 in [false, true] {
         cut += conntrack
-            .delete_if(ipv6, |connection| is_forbidden(plane, &own, connection))
+            .delete_if(ipv6, |connection| is_forbidden(plane, &mut surroundings, connection))
             .map_err(PolicyError::Cut)?;
     }
     Ok(cut)
 }
 
-/// The node's.
-fn own_addresses() -> Result<BTreeSet<IpAddr>, PolicyError> {
-    let addresses = Links::open().and_then(|mut links| links.addresses()).map_err(PolicyError::Addresses)?;
-    Ok(addresses.into_iter().map(|(_, address)| address).collect())
-}
-
-fn is_forbidden(plane: &Plane, own: &BTreeSet<IpAddr>, connection: &Connection) -> bool {
+fn is_forbidden(plane: &Plane, around: &mut Surroundings, connection: &Connection) -> bool {
     let (source, destination) = (connection.source, connection.answered_by);
     let l4 = L4 {
         protocol: connection.protocol,
@@ -38,13 +36,57 @@ fn is_forbidden(plane: &Plane, own: &BTreeSet<IpAddr>, connection: &Connection) 
         second: connection.answering_port.unwrap_or_default(),
     };
     let packet = Packet { source, destination, l4 };
-    let decision = match (own.contains(&source), own.contains(&destination)) {
+    let decision = match (around.own.contains(&source), around.own.contains(&destination)) {
         // Through the loopback interface.
         (true, true) => return false,
         (true, false) => plane.decide_output(&packet),
         (false, true) => plane.decide_input(&packet),
-        (false, false) if !plane.restricts(source) && !plane.restricts(destination) => return false,
-        (false, false) => plane.decide(&packet),
+        (false, false) if plane.host_restricted() == (false, false) => plane.decide(&packet),
+        (false, false) => forwarded(plane, around, connection, &packet),
     };
     decision != Decision::Permit
+}
+
+fn forwarded(plane: &Plane, around: &mut Surroundings, connection: &Connection, packet: &Packet) -> Decision {
+    let goes_in = around.is_inner(packet.destination);
+    let passage = match connection.published() {
+        _ if plane.is_local(packet.source) || around.is_inner(packet.source) => Passage::Inner,
+        Some(port) => Passage::Published(port),
+        None if goes_in => Passage::Inner,
+        None => Passage::Routed,
+    };
+    match plane.decide_forwarded(packet, passage) {
+        Decision::Permit if connection.is_hidden() && !goes_in => plane.decide_hidden(packet),
+        decided => decided,
+    }
+}
+
+/// What tells whom the node stands between.
+struct Surroundings {
+    /// The node's addresses.
+    own: BTreeSet<IpAddr>,
+    /// Links to what lives within the node.
+    inner: BTreeSet<u32>,
+    links: Links,
+    asked: BTreeMap<IpAddr, bool>,
+}
+
+impl Surroundings {
+    fn open(plane: &Plane) -> Result<Self, NetlinkError> {
+        let mut links = Links::open()?;
+        let own = links.addresses()?.into_iter().map(|(_, address)| address).collect();
+        let prefixes = &plane.options().inner_prefixes;
+        let is_inner = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));
+        let inner = links.list()?.into_iter().filter(|link| is_inner(&link.name)).map(|link| link.index);
+        Ok(Self { own, inner: inner.collect(), links, asked: BTreeMap::new() })
+    }
+
+    /// Whether the way to an address leads over an inner link. Where there is none, it does not: what was cut for nothing is
+    /// judged by its next packet.
+    fn is_inner(&mut self, address: IpAddr) -> bool {
+        let (links, inner) = (&mut self.links, &self.inner);
+        *self.asked.entry(address).or_insert_with(|| {
+            links.way_to(address).is_ok_and(|way| way.is_some_and(|link| inner.contains(&link)))
+        })
+    }
 }

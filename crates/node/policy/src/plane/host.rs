@@ -159,7 +159,8 @@ impl Plane {
         }
     }
 
-    fn is_local(&self, address: IpAddr) -> bool {
+    /// Whether a workload of this node has this address.
+    pub fn is_local(&self, address: IpAddr) -> bool {
         let key = Key::new().address(address);
         self.mirror.get(Place::Locals(address.is_ipv6()), key.as_bytes()).is_some()
     }
