@@ -8,6 +8,7 @@ mod lab;
 mod clock;
 mod closed;
 mod hosts;
+mod joined;
 mod matrix;
 mod options;
 mod random;

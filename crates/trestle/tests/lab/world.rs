@@ -178,12 +178,10 @@ impl World {
 
     pub fn start_agent_with(&mut self, index: usize, flags: &[&str]) {
         let dir = self.dir.path().to_owned();
-        let host = &mut self.hosts[index];
-        assert!(host.agent.is_none(), "an agent runs already");
+        let host = &self.hosts[index];
         let file = |suffix: &str| dir.join(format!("{}.{suffix}", host.name));
         let mut command = host.namespace.command(TRESTLE);
-        self.clocks.iter().for_each(|clocks| clocks.wear(&mut command, &host.name));
-        let mut child = command
+        command
             .args(["agent", "--node", &host.name])
             .args(self.servers.iter().flat_map(|server| ["--server", server]))
             .arg("--ca")
@@ -196,7 +194,40 @@ impl World {
             .arg(host.dir.join("data"))
             .arg("--socket")
             .arg(host.dir.join("socket"))
-            .args(flags)
+            .args(flags);
+        self.run_agent(index, command);
+    }
+
+    /// Joins a host with a token of its own, with these labels, and starts its agent.
+    pub fn join(&mut self, index: usize, labels: &[&str]) {
+        let labels = labels.iter().flat_map(|label| ["--label", label]);
+        let create: Vec<&str> = ["token", "create", "--join"].into_iter().chain(labels).collect();
+        let token = self.ok(&create);
+        let host = &self.hosts[index];
+        let etc = host.dir.join("etc");
+        let joined = host
+            .namespace
+            .command(TRESTLE)
+            .args(["join", &self.servers[0], token.trim(), "--name", &host.name, "--no-service"])
+            .arg("--etc")
+            .arg(&etc)
+            .arg("--data-dir")
+            .arg(host.dir.join("data"))
+            .arg("--socket")
+            .arg(host.dir.join("socket"))
+            .output()
+            .unwrap();
+        must(&["join"], &joined);
+        let mut command = host.namespace.command(TRESTLE);
+        command.args(["agent", "--config"]).arg(etc.join("agent.yaml"));
+        self.run_agent(index, command);
+    }
+
+    fn run_agent(&mut self, index: usize, mut command: Command) {
+        let host = &mut self.hosts[index];
+        assert!(host.agent.is_none(), "an agent runs already");
+        self.clocks.iter().for_each(|clocks| clocks.wear(&mut command, &host.name));
+        let mut child = command
             .env("TRESTLE_LOG", "info,rustls=error")
             .stdout(Stdio::piped())
             .stderr(appended(&host.dir.join("log")))
