@@ -23,9 +23,10 @@ build: page
 page: ## The page, into web/dist; without Node.js the binary says that it has none
 	scripts/page
 
-openapi: ## web/openapi.json, from which the page's types are made, and the commands that it finds
+openapi: ## web/openapi.json, from which the page's types are made, and the commands and fields that it offers
 	TRESTLE_BLESS=1 $(CARGO) test --locked -p server --lib the_page_is_built
 	TRESTLE_BLESS=1 $(CARGO) test --locked -p trestle --bin trestle the_page_knows
+	TRESTLE_BLESS=1 $(CARGO) test --locked -p model --lib the_page_knows
 
 pictures: ## The README's pictures, and every view in every size under target/pictures
 	scripts/test-deps scripts/test-deps.d/page scripts/pictures.packages

@@ -5,6 +5,7 @@ import { ask, Problem, query, type ReachCell, type Schemas } from "../api.ts";
 import { plain } from "../map/scene.ts";
 import { count } from "../parts/format.ts";
 import { Command, Dialog, Field, notify, Trouble } from "../parts/parts.tsx";
+import { Yaml } from "../parts/yaml.tsx";
 import { applyCommand, emptyPeer, policyOf, yaml, type PeerForm, type PolicyForm } from "../policy.ts";
 
 type Applied = Schemas["AppliedObjects"];
@@ -77,7 +78,7 @@ export function Editor({ start, title, onClose }: { start?: string; title: strin
             </div>
           )}
           {written === undefined ? <Form form={form} set={(change) => setForm({ ...form, ...change })} />
-            : <textarea aria-label="YAML" class="code" spellcheck={false} value={written} onInput={(event) => setWritten(event.currentTarget.value)} rows={18} />}
+            : <Yaml value={written} onInput={setWritten} />}
           {text !== "" && <Command text={applyCommand(text)} />}
         </div>
         <div class="check" aria-live="polite" aria-busy={busy}>

@@ -131,6 +131,12 @@ fn a_policy_is_written_and_tried_before_it_is_stored() {
     browser.fill("dialog textarea", &text.replace("policyTypes", "policyTyps"));
     browser.wait("document.querySelector('dialog .trouble')?.textContent.includes('policyTyps')");
     assert_eq!(browser.eval("document.querySelector('dialog footer .primary').disabled"), true);
+    // What may stand at the cursor is offered, and taken as it is written.
+    let begun =
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata:\n  name: closed\nspec:\n  podS";
+    browser.fill("dialog textarea", begun);
+    browser.click("dialog .offers button");
+    browser.wait("document.querySelector('dialog textarea').value.endsWith('spec:\\n  podSelector:\\n    ')");
     browser.fill("dialog textarea", &text.replace("app: web", "app: nobody"));
     browser.wait(
         "document.querySelector('dialog .reach .more') && document.querySelector('dialog .difference')",

@@ -121,3 +121,35 @@ fn every_field_that_is_read_is_known() {
         assert_eq!(problems.collect::<Vec<_>>(), []);
     }
 }
+
+/// The page offers what may stand where it is written: a field with fields in it, a list of them, or `null`.
+#[test]
+fn the_page_knows_every_field() {
+    fn tree(shape: &Shape) -> Value {
+        match shape {
+            Shape::List(entry) => json!([tree(entry)]),
+            Shape::Object(object) | Shape::Open(object) => {
+                let within = object.within.iter().map(|(name, shape)| (*name, tree(shape)));
+                let known = object.known.iter().map(|name| (*name, Value::Null));
+                within.chain(known).map(|(name, tree)| (name.to_owned(), tree)).collect()
+            }
+            Shape::Any | Shape::Unsupported(_) => Value::Null,
+        }
+    }
+    let kinds = Kind::ALL.map(|kind| {
+        let written = |version: &str, name: &str| {
+            let meta = TypeMeta { api_version: version.to_owned(), kind: name.to_owned() };
+            meta.kind().is_ok_and(|found| found == kind)
+        };
+        let names = Kind::ALL.map(Kind::as_str);
+        let name = names.into_iter().find(|name| written(versions(kind)[0], name)).unwrap();
+        json!({"kind": name, "versions": versions(kind), "fields": tree(shape(kind))})
+    });
+    let known = format!("{}\n", serde_json::to_string(&kinds).unwrap());
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web/src/fields.json");
+    if std::env::var_os("TRESTLE_BLESS").is_some() {
+        std::fs::write(&path, &known).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == known, "web/src/fields.json is not what there is; renew it with `make openapi`");
+}
