@@ -233,6 +233,12 @@ impl Rule {
         self.expr(Expr::Counter)
     }
 
+    /// The packet is told to whoever listens to the log group.
+    #[must_use]
+    pub fn log(self, prefix: impl Into<String>, group: u16) -> Self {
+        self.expr(Expr::Log { prefix: prefix.into(), group: Some(group) })
+    }
+
     #[must_use]
     pub fn reject(self, with: Reject) -> Self {
         self.expr(Expr::Reject(with))

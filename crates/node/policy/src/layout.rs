@@ -50,6 +50,10 @@ use node_nft::{
 
 use crate::{Decision, Options, TABLE};
 
+mod refusal;
+
+pub use refusal::{Judged, Refusal};
+
 /// The sets of the table. Where a family is said, `true` is IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
@@ -210,7 +214,7 @@ impl Place {
 }
 
 /// A decision as a value of the large maps; no class has such a number.
-pub fn code(decision: Decision) -> u32 {
+pub const fn code(decision: Decision) -> u32 {
     match decision {
         Decision::Permit => 1,
         Decision::Drop => 2,
@@ -275,11 +279,12 @@ pub fn table(options: &Options) -> Table {
         table.chain(name, host_restricted(direction, &first));
         table.chain(judging, judge(whom, &[direction]));
     }
+    let log = options.log_refused;
     let workloads = DIRECTIONS.map(|direction| (Subject::Workload, direction));
     for (whom, direction) in HOSTS.map(|(whom, direction, _)| (whom, direction)).into_iter().chain(workloads)
     {
         for ipv6 in FAMILIES {
-            table.chain(whom.judge_name(direction, ipv6), judge_side(whom, direction, ipv6));
+            table.chain(whom.judge_name(direction, ipv6), judge_side(whom, direction, ipv6, log));
         }
     }
     if options.observe {
@@ -377,6 +382,14 @@ impl Subject {
         if self == Self::Published { rule.ct_original_port(to) } else { rule.dport(to) }
     }
 
+    fn judged(self) -> Judged {
+        match self {
+            Self::Workload => Judged::Workload,
+            Self::Host | Self::Late => Judged::Host,
+            Self::Published => Judged::Published,
+        }
+    }
+
     fn decisions(self) -> Place {
         if self == Self::Late { Place::LateDecisions } else { Place::Decisions }
     }
@@ -403,8 +416,13 @@ fn host_restricted(direction: Direction, first: &str) -> Chain {
     chain
 }
 
-/// What closes, unless it is only counted.
-fn refuse(rule: Rule, options: &Options) -> Rule {
+/// What closes, unless it is only counted. Its comment says why.
+fn refuse(rule: Rule, direction: Direction, options: &Options) -> Rule {
+    let why = rule.comment.clone();
+    let rule = match options.log_refused {
+        Some(group) => rule.log(Refusal { judged: Judged::Workload, direction, why }.prefix(), group),
+        None => rule,
+    };
     if options.observe { rule.jump(OBSERVED) } else { rule.discard() }
 }
 
@@ -439,6 +457,11 @@ enum Side {
 }
 
 impl Side {
+    /// What comes from a workload's interface goes out, for the workload.
+    fn direction(self) -> Direction {
+        if self == Self::In { Direction::Out } else { Direction::In }
+    }
+
     fn interface(self) -> MetaKey {
         match self {
             Self::In => MetaKey::InInterfaceName,
@@ -457,7 +480,7 @@ fn guards(mut chain: Chain, options: &Options, sides: &[Side]) -> Chain {
                 .expr(Expr::Cmp { op: Cmp::Eq, from: Reg(0), value: prefix.as_bytes().to_vec() })
                 .meta(side.interface(), Reg(0))
                 .not_in_set(Reg(0), interfaces.clone());
-            chain = chain.rule(refuse(rule, options));
+            chain = chain.rule(refuse(rule, side.direction(), options));
         }
         for ipv6 in FAMILIES {
             let rule = family("not its own address", ipv6).meta(side.interface(), Reg(0));
@@ -466,7 +489,8 @@ fn guards(mut chain: Chain, options: &Options, sides: &[Side]) -> Chain {
                 Side::In => rule.ip_saddr(ipv6, Reg(4)),
                 Side::Out => rule.ip_daddr(ipv6, Reg(4)),
             };
-            chain = chain.rule(refuse(rule.not_in_set(Reg(0), Place::Homes(ipv6).name()), options));
+            let rule = rule.not_in_set(Reg(0), Place::Homes(ipv6).name());
+            chain = chain.rule(refuse(rule, side.direction(), options));
         }
     }
     chain
@@ -487,7 +511,8 @@ fn mine(first: &str, options: &Options) -> Chain {
     for direction in DIRECTIONS {
         for ipv6 in FAMILIES {
             let rule = subject(family("closed", ipv6), direction, ipv6, Reg(0));
-            chain = chain.rule(refuse(rule.in_set(Reg(0), Place::Closed(ipv6).name()), options));
+            let rule = rule.in_set(Reg(0), Place::Closed(ipv6).name());
+            chain = chain.rule(refuse(rule, direction, options));
         }
     }
     for direction in DIRECTIONS {
@@ -515,6 +540,13 @@ fn keepers(table: &mut Table, bits: u32, prefix: &str, last: &str) -> String {
     next
 }
 
+/// The mark has a decision that refuses: their numbers differ in the lowest bit alone, and no class is one of them.
+fn refused(comment: &str) -> Rule {
+    const { assert!(code(Decision::Drop) & !1 == code(Decision::Reject) & !1) };
+    let (reg, value) = (Reg(0), code(Decision::Drop) & !1);
+    Rule::new(comment).meta(MetaKey::Mark, reg).bits(reg, !1, 0, reg).is(reg, &value.to_ne_bytes())
+}
+
 fn clear_mark(comment: &str) -> Rule {
     let zero = Expr::Immediate { value: vec![0; 4], to: Reg(0) };
     Rule::new(comment).expr(zero).expr(Expr::SetMeta { key: MetaKey::Mark, from: Reg(0) })
@@ -531,7 +563,7 @@ fn judge(whom: Subject, directions: &[Direction]) -> Chain {
     chain.rule(clear_mark("permitted"))
 }
 
-fn judge_side(whom: Subject, direction: Direction, ipv6: bool) -> Chain {
+fn judge_side(whom: Subject, direction: Direction, ipv6: bool, log: Option<u16>) -> Chain {
     let subject = |rule, direction, ipv6, to| whom.load(rule, direction, ipv6, to);
     let unrestricted = subject(family("not restricted", ipv6), direction, ipv6, Reg(0));
     let exact = peer(family("class of the peer", ipv6), direction, ipv6, Reg(0));
@@ -566,7 +598,12 @@ fn judge_side(whom: Subject, direction: Direction, ipv6: bool) -> Chain {
             .rule(to_mark(port, of_side(Place::Ports)))
             .rule(to_mark(range, of_side(Place::Ranges)))
             .rule(to_mark(protocol, of_side(Place::Protocols)))
-            .rule(to_mark(key(format!("{pass}: any")), of_side(Place::Defaults)))
+            .rule(to_mark(key(format!("{pass}: any")), of_side(Place::Defaults)));
+        if let Some(group) = log {
+            let refusal = Refusal { judged: whom.judged(), direction, why: String::new() };
+            chain = chain.rule(refused("told").log(refusal.prefix(), group));
+        }
+        chain = chain
             .rule(Rule::new("decided").meta(MetaKey::Mark, Reg(0)).vmap(Reg(0), whom.decisions().name()));
     }
     chain

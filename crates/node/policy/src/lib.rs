@@ -41,6 +41,6 @@ pub use object::{
     Change, LocalChange, ObjectError, ObjectId, ObjectKind, Permit, SetKind, Workload, WorkloadId,
 };
 pub use options::{LOCKDOWN_TIERS, Options, SPARE_TABLE, TABLE};
-pub use plane::{Counts, Packet, Passage, Plane, Step};
+pub use plane::{Counts, Packet, Passage, Plane, Ruling, Step, Subject};
 pub use retreat::retreat;
 pub use shutter::{ClosedHost, SHUTTER, Shutter};

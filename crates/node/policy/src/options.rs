@@ -28,6 +28,8 @@ pub struct Options {
     pub cut_established: bool,
     /// What would be refused is counted, and passes: nothing is in force.
     pub observe: bool,
+    /// What is refused is told to this log group of the kernel, as [`layout::Refusal`](crate::layout::Refusal) reads it.
+    pub log_refused: Option<u16>,
     /// Elements that one transaction may change; see [`node_nft::Limits`].
     pub limits: node_nft::Limits,
 }
@@ -45,6 +47,7 @@ impl Default for Options {
             kept_mark_bits: SERVICE_BITS,
             cut_established: false,
             observe: false,
+            log_refused: None,
             limits: node_nft::Limits::default(),
         }
     }

@@ -15,6 +15,7 @@
 mod endpoints;
 mod host;
 mod objects;
+mod ruling;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,6 +40,7 @@ use crate::{
     sets::{AddressSet, AppliedToSet},
 };
 use endpoints::Endpoint;
+pub use ruling::{Ruling, Subject};
 
 /// What a change of the plane's state means for the kernel.
 #[derive(Clone, Debug, Default)]

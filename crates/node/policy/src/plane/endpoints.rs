@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use model::policy::output::{Direction, MemberKind, NamedPort};
+use model::policy::output::{Direction, MemberKind, NamedPort, NetworkPolicy};
 use node_nft::{Element, Key};
 
 use super::{Bound, Plane};
@@ -14,7 +14,7 @@ use crate::{
     compile::{CompiledRule, Rank},
     layout::Place,
     object::{ObjectError, ObjectId, ObjectKind, WorkloadId},
-    program::{Program, ProgramRule, Stage},
+    program::{Part, Program, ProgramRule, Stage},
     programs::ProgramId,
 };
 
@@ -30,11 +30,14 @@ pub(super) struct Endpoint {
 }
 
 /// A rule that applies, with what ranks it.
-struct Ranked<'a> {
+pub(super) struct Ranked<'a> {
     rank: &'a Rank,
-    rule: &'a CompiledRule,
-    index: usize,
+    pub rule: &'a CompiledRule,
+    /// Its place among its policy's.
+    pub index: usize,
     features: &'a [u32],
+    /// `None`: it is of the workload's own list.
+    pub policy: Option<&'a NetworkPolicy>,
 }
 
 impl Plane {
@@ -153,10 +156,7 @@ impl Plane {
             if given.is_empty() { self.known_addresses(id) } else { given.iter().copied().collect() };
         let interface = workload.and_then(|workload| workload.interface.clone());
         let pending = workload.is_some_and(|workload| workload.pending);
-        let ports = match workload.map(|workload| workload.ports.as_slice()) {
-            Some(ports) if !ports.is_empty() => ports.to_vec(),
-            _ => self.known_ports(id),
-        };
+        let ports = self.ports(id);
         let mut programs = [[None; 2]; 2];
         for ipv6 in [false, true] {
             for (slot, direction) in DIRECTIONS.into_iter().enumerate() {
@@ -188,6 +188,30 @@ impl Plane {
         ports.into_iter().cloned().collect()
     }
 
+    /// Ports that names stand for at the workload.
+    pub(super) fn ports(&self, id: &WorkloadId) -> Vec<NamedPort> {
+        let own = self.workloads.get(id).map(|local| &local.workload.ports);
+        own.filter(|ports| !ports.is_empty()).cloned().unwrap_or_else(|| self.known_ports(id))
+    }
+
+    /// The rules that apply to who is in these sets, with a list of its own, in the order in which they are asked.
+    pub(super) fn ranked<'a>(
+        &'a self,
+        sets: &'a BTreeSet<Arc<str>>,
+        own: Option<&'a Bound>,
+        direction: Direction,
+    ) -> Vec<Ranked<'a>> {
+        let names: BTreeSet<&Arc<str>> =
+            sets.iter().filter_map(|set| self.applied_by.get(set)).flatten().collect();
+        let records = names.into_iter().filter_map(|name| self.policies.get(name));
+        let mut ranked: Vec<Ranked<'_>> = records
+            .flat_map(|record| ranked(&record.bound, record.policy.as_deref(), direction, Some(sets)))
+            .collect();
+        ranked.extend(own.into_iter().flat_map(|bound| self::ranked(bound, None, direction, None)));
+        ranked.sort_by(Ranked::order);
+        ranked
+    }
+
     /// O(rules of the policies that apply to who is in these sets), with a list of its own.
     pub(super) fn program(
         &self,
@@ -197,19 +221,11 @@ impl Plane {
         ipv6: bool,
         ports: &[NamedPort],
     ) -> Program {
-        let policies: BTreeSet<&Arc<str>> =
-            sets.iter().filter_map(|set| self.applied_by.get(set)).flatten().collect();
-        let of_policies =
-            policies.into_iter().filter_map(|name| self.policies.get(name)).map(|one| &one.bound);
-        let mut ranked: Vec<Ranked<'_>> =
-            of_policies.flat_map(|bound| ranked(bound, direction, Some(sets))).collect();
-        ranked.extend(own.into_iter().flat_map(|bound| self::ranked(bound, direction, None)));
-        ranked.sort_by(Ranked::order);
+        let ranked = self.ranked(sets, own, direction);
         let isolated = ranked.iter().any(|one| one.rule.stage == Stage::Kubernetes);
         let rules = ranked.iter().filter_map(|one| {
             let verb = one.rule.verb?;
-            let number = |index: u32| one.features[usize::try_from(index).expect("32 bits fit")];
-            let mut parts = one.rule.parts(ipv6, ports, number);
+            let mut parts = one.parts(ipv6, ports);
             parts.retain(|part| {
                 (part.anyone || !part.features.is_empty())
                     && part.services.as_ref().is_none_or(|some| !some.is_empty())
@@ -246,6 +262,7 @@ impl Plane {
 /// The rules of a direction that apply to members of these sets; all of them if the rules are the workload's own.
 fn ranked<'a>(
     bound: &'a Bound,
+    policy: Option<&'a NetworkPolicy>,
     direction: Direction,
     sets: Option<&'a BTreeSet<Arc<str>>>,
 ) -> impl Iterator<Item = Ranked<'a>> {
@@ -256,12 +273,18 @@ fn ranked<'a>(
         to.iter().any(|set| sets.contains(set))
     };
     let rules = compiled.rules.iter().enumerate();
-    rules
-        .filter(move |(_, rule)| rule.direction == direction && applies(rule))
-        .map(move |(index, rule)| Ranked { rank: &compiled.rank, rule, index, features: &bound.features })
+    rules.filter(move |(_, rule)| rule.direction == direction && applies(rule)).map(move |(index, rule)| {
+        Ranked { rank: &compiled.rank, rule, index, features: &bound.features, policy }
+    })
 }
 
 impl Ranked<'_> {
+    /// Peers and what is said of them, for a workload that has these ports.
+    pub fn parts(&self, ipv6: bool, ports: &[NamedPort]) -> Vec<Part> {
+        let number = |index: u32| self.features[usize::try_from(index).expect("32 bits fit")];
+        self.rule.parts(ipv6, ports, number)
+    }
+
     fn order(&self, other: &Self) -> std::cmp::Ordering {
         let key = |one: &Self| (one.rule.stage, one.rank.tier);
         key(self)

@@ -77,11 +77,7 @@ impl Plane {
         if !std::mem::take(&mut self.host.dirty) {
             return;
         }
-        let ids = self.host.ids.iter();
-        let sets: BTreeSet<Arc<str>> =
-            ids.clone().filter_map(|id| self.selected_by.get(id)).flatten().cloned().collect();
-        let ports: BTreeSet<NamedPort> = ids.flat_map(|id| self.known_ports(id)).collect();
-        let ports: Vec<NamedPort> = ports.into_iter().collect();
+        let (sets, ports) = self.host_sets_and_ports();
         let old = self.host.programs;
         for ipv6 in [false, true] {
             let mut programs = [None; 2];
@@ -100,6 +96,20 @@ impl Plane {
         for program in old.into_iter().flatten().flatten() {
             self.programs.release(program);
         }
+    }
+
+    /// The sets that the node itself is in, and the ports that names stand for at it.
+    pub(super) fn host_sets_and_ports(&self) -> (BTreeSet<Arc<str>>, Vec<NamedPort>) {
+        let ids = self.host.ids.iter();
+        let sets = ids.clone().filter_map(|id| self.selected_by.get(id)).flatten().cloned().collect();
+        let ports: BTreeSet<NamedPort> = ids.flat_map(|id| self.known_ports(id)).collect();
+        (sets, ports.into_iter().collect())
+    }
+
+    /// What passes at the node itself before policies are asked, if some restrict it in this direction.
+    pub(super) fn host_list(&self, direction: Direction, ipv6: bool) -> Option<&Bound> {
+        let slot = usize::from(direction == Direction::In);
+        self.host.programs[usize::from(ipv6)][slot].and(self.host.fail_safes.as_ref())
     }
 
     /// What becomes of the first packet of a connection from somebody else to the node itself.

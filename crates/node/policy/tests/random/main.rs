@@ -6,12 +6,13 @@
 
 mod large;
 
+use model::policy::output::Direction;
 use node_nft::{
     Hook, Limits, Live, Plan, Table,
     fake::FakeKernel,
     walk::{End, Flow, Memory, World},
 };
-use node_policy::{Change, Decision, ObjectKind, Options, Packet, Passage, Plane, naive::Naive};
+use node_policy::{Change, Decision, ObjectKind, Options, Packet, Passage, Plane, Subject, naive::Naive};
 use testkit::planes::{Dice, local_change, packet, policy_change, set_change};
 
 /// Where a packet is met.
@@ -92,6 +93,15 @@ fn by_plane(plane: &Plane, packet: &Packet, met: Met) -> Decision {
     }
 }
 
+/// What the rules that are named decide, of what comes in to the node.
+fn by_rulings(plane: &Plane, packet: &Packet) -> Decision {
+    let Packet { source, destination, l4 } = *packet;
+    let sent = plane.ruling(Subject::Workload(source), destination, Direction::Out, l4);
+    let refused = sent.filter(|ruling| ruling.decision != Decision::Permit);
+    let ruling = refused.or_else(|| plane.ruling(Subject::Host, source, Direction::In, l4));
+    ruling.map_or(Decision::Permit, |ruling| ruling.decision)
+}
+
 /// The table with the kernel's elements.
 fn as_in_kernel(plane: &Plane, kernel: &FakeKernel) -> Table {
     let mut table = plane.table();
@@ -114,6 +124,8 @@ fn history(seed: u64, limit: usize) {
         node: dice_node.into(),
         inner_prefixes: vec!["in".into()],
         limits: Limits { elements: limit },
+        // What is told to a log is decided all the same.
+        log_refused: seed.is_multiple_of(3).then_some(9),
         ..Options::default()
     };
     let mut plane = Plane::new(options());
@@ -168,6 +180,9 @@ fn history(seed: u64, limit: usize) {
             let told = format!("{met:?} {packet:?}\n{what}\n{naive:#?}");
             assert_eq!(by_plane(&plane, packet, *met), expected, "plane, {told}");
             assert_eq!(by_table(&table, packet, *met), expected, "table, {told}");
+            if let Met::Input = met {
+                assert_eq!(by_rulings(&plane, packet), expected, "rulings, {told}");
+            }
         }
         // The same state told at once gives the same table.
         if step % 8 == 7 {
