@@ -6,11 +6,11 @@ use node_services::conntrack::{Cleanup, Flow};
 
 use crate::netlink::{ACK, Attrs, DUMP, Header, Message, MessageWriter, NetlinkError, REQUEST, Socket};
 
-const NETLINK_NETFILTER: isize = 12;
-const SUBSYSTEM: u16 = 1;
+pub(crate) const NETLINK_NETFILTER: isize = 12;
+pub(crate) const SUBSYSTEM: u16 = 1;
 const GET: u16 = 1;
-const DELETE: u16 = 2;
-const FIXED: usize = 4;
+pub(crate) const DELETE: u16 = 2;
+pub(crate) const FIXED: usize = 4;
 const NO_ENTRY: i32 = 2;
 
 const ORIGINAL: u16 = 1;

@@ -9,11 +9,13 @@
 //! All calls block for as long as the kernel works, and no longer than [`netlink::PATIENCE`] when it stays silent.
 
 pub mod conntrack;
+pub mod conntrack_events;
 pub mod conntrack_settings;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod ipvs;
 pub mod link;
+pub mod log_group;
 pub mod netlink;
 pub mod nft;
 pub mod policy;

@@ -140,10 +140,19 @@ impl Socket {
     /// What a subscription has brought, without waiting. Whether some of it was lost because too much was waiting.
     pub fn read_notifications(
         &mut self,
+        each: impl FnMut(&Message<'_>) -> Result<(), NetlinkError>,
+    ) -> Result<bool, NetlinkError> {
+        self.read_some_notifications(usize::MAX, each)
+    }
+
+    /// The same, and no more than so many blocks: others may tell as fast as they are read.
+    pub fn read_some_notifications(
+        &mut self,
+        most: usize,
         mut each: impl FnMut(&Message<'_>) -> Result<(), NetlinkError>,
     ) -> Result<bool, NetlinkError> {
         let mut lost = false;
-        loop {
+        for _ in 0..most {
             match self.receive_now() {
                 Ok(false) => return Ok(lost),
                 Ok(true) => {
@@ -157,6 +166,20 @@ impl Socket {
                 Err(error) => return Err(error),
             }
         }
+        Ok(lost)
+    }
+
+    /// How many messages the kernel could not give to this socket because too much was waiting; none if it does not say.
+    pub fn dropped(&self) -> Option<u64> {
+        let mut address = SocketAddr::new(0, 0);
+        self.raw.get_address(&mut address).ok()?;
+        let port = address.port_number().to_string();
+        let table = std::fs::read_to_string("/proc/thread-self/net/netlink").ok()?;
+        // sk, protocol, port, groups, rmem, wmem, dump, locks, drops, inode.
+        let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let ours =
+            fields.filter(|fields| fields.get(1) == Some(&"12") && fields.get(2) == Some(&port.as_str()));
+        ours.last()?.get(8)?.parse().ok()
     }
 
     /// A number for the next message; numbers of one socket are never used twice in a row of 2^32.

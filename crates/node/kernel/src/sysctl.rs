@@ -11,6 +11,11 @@ pub struct SysctlError {
     pub source: io::Error,
 }
 
+/// As it is; none if it cannot be read.
+pub fn read(name: &str) -> Option<String> {
+    Some(fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().to_owned())
+}
+
 /// Sets what differs, and returns how many that were. Names have slashes, as paths below /proc/sys.
 pub fn ensure(settings: &[(&'static str, impl AsRef<str>)]) -> Result<usize, SysctlError> {
     let mut changed = 0;
