@@ -26,6 +26,7 @@ const FILES: &[&str] = &[
     "trestle/v1/admin.proto",
     "trestle/v1/cloud.proto",
     "trestle/v1/enforcement.proto",
+    "trestle/v1/flows.proto",
     "trestle/v1/hosts.proto",
     "trestle/v1/kubernetes.proto",
     "trestle/v1/namespaces.proto",

@@ -123,6 +123,29 @@ const ANSWERS: &[Shape] = &[
     ),
     ("trestle.v1.EnforcementState", "Enforcement", &[("waiting", UNLESS_NO_ITEM)]),
     ("trestle.v1.WaitingPlace", "WaitingPlace", &[("failed", UNLESS_FALSE)]),
+    ("trestle.v1.FlowList", "FlowList", &[]),
+    (
+        "trestle.v1.Flow",
+        "Flow",
+        &[
+            ("from", always!("FlowEnd")),
+            ("to", always!("FlowEnd")),
+            ("port", UNLESS_NONE),
+            ("service", UNLESS_EMPTY),
+            ("rule", UNLESS_EMPTY),
+            ("bytes", UNLESS_NONE),
+        ],
+    ),
+    (
+        "trestle.v1.FlowEnd",
+        "FlowEnd",
+        &[
+            ("address", UNLESS_EMPTY),
+            ("workload", UNLESS_EMPTY),
+            ("labels", UNLESS_NO_ENTRY),
+            ("tags", UNLESS_NO_ITEM),
+        ],
+    ),
     ("trestle.v1.SlowNode", "SlowNode", &[]),
     ("trestle.v1.PolicyProblem", "FieldProblem", &[]),
     ("trestle.v1.NodeFailure", "NodeFailure", &[]),
@@ -311,6 +334,7 @@ const COMMAS: &str =
 /// What is asked after a question mark.
 const QUERIES: &[(&str, Attributes)] = &[
     ("trestle.v1.ExplainRequest", &[("", STRICT), ("protocol", DEFAULT)]),
+    ("trestle.v1.FlowsRequest", &[("", STRICT), ("", DEFAULT)]),
     ("trestle.v1.ListServicesRequest", &[("", STRICT), ("namespace", DEFAULT)]),
     (
         "trestle.v1.ExplainServiceRequest",
