@@ -13,6 +13,7 @@ use crate::{
     clusters::Clusters,
     config::{CloudConfig, ClusterConfig, NodesConfig, StoreKind},
     enforcer::{Enforcer, Followed, Rooms},
+    flows::{Flows, FlowsConfig},
     hosts::Hosts,
     namespaces::{NamespaceError, Namespaces},
     objects::{Objects, ObjectsError},
@@ -42,6 +43,7 @@ pub struct Options<'a> {
     /// Kubernetes clusters whose API servers are read.
     pub clusters: &'a [ClusterConfig],
     pub storage: Option<StorageConfig>,
+    pub flows: FlowsConfig,
     /// Names and addresses this controller is reached by, for certificates.
     pub names: Vec<String>,
 }
@@ -77,6 +79,8 @@ pub struct Drivers {
     pub watch: Arc<::watch::Cache>,
     pub transport: Arc<Transport>,
     pub peers: Arc<Peers>,
+    /// None: nobody records them.
+    pub flows: Option<Arc<Flows>>,
     pub storage: Option<Arc<Storage>>,
     /// Why there is none although it was asked for.
     pub storage_failure: Option<String>,
@@ -90,8 +94,20 @@ pub struct Drivers {
 impl Drivers {
     /// Starts to follow what is stored. Nothing is made true before [`Self::run`].
     pub async fn start(options: Options<'_>, life: &Life) -> Result<Self, DriversError> {
-        let Options { data_dir, store, kind, pki, pools, ranges, nodes, sources, clusters, storage, names } =
-            options;
+        let Options {
+            data_dir,
+            store,
+            kind,
+            pki,
+            pools,
+            ranges,
+            nodes,
+            sources,
+            clusters,
+            storage,
+            flows,
+            names,
+        } = options;
         let writing = store.clone();
         life.spawn("store", async move { writing.failed().await });
         let tags = Tags::start(store.clone(), life);
@@ -140,6 +156,7 @@ impl Drivers {
             watch: Arc::clone(&cache),
         };
         Ok(Self {
+            flows: Flows::start(&flows, &data_dir, Arc::clone(&policy), Arc::clone(&tags)),
             peers: Peers::start(&store, &kind, rooms, life),
             policy,
             clusters,

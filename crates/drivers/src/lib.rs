@@ -11,6 +11,7 @@
 //!     ├── objects, namespaces, hosts, storage ◄────────────────── leader
 //!     └───────► peers (what nodes of other controllers have)
 //!   API servers of Kubernetes ─► clusters ─► policy
+//!   nodes ─► flows
 //! ```
 //!
 //! In: an open store, and what each driver is told at start ([`Options`]). Out: handles ([`Drivers`]) to ask and to change
@@ -25,6 +26,7 @@ pub mod clusters;
 mod config;
 mod drivers;
 pub mod enforcer;
+pub mod flows;
 pub mod hosts;
 mod leader;
 mod mirror;
@@ -52,6 +54,7 @@ pub use config::{
     ServicesConfig, ServicesConfigError, StoreKind,
 };
 pub use drivers::{Drivers, DriversError, Options};
+pub use flows::FlowsConfig;
 pub use mirror::Mirror;
 pub use open_store::{OpenStoreError, RestoreStoreError, open_store, restore_store};
 pub use sealing::SealingError;

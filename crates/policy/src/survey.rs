@@ -31,7 +31,7 @@ use std::{
 use model::{
     Address, Open, PermitEntry,
     policy::{
-        output::{Direction, Member, NamedPort},
+        output::{Direction, Member, MemberKind, NamedPort},
         workload::HOST_NETWORK_LABEL,
     },
 };
@@ -176,14 +176,29 @@ impl Engine {
 
     /// Every workload with its labels, in no order.
     pub fn workloads(&self) -> impl Iterator<Item = Workload> {
-        self.entities.rows.iter().filter_map(|(_, entity)| {
-            let labels = self.entities.profiles[entity.profile?].labels.iter();
-            let labels = labels.map(|(key, value)| (self.label(*key), self.label(*value)));
-            let labels = labels
-                .filter(|(key, _)| **key != *SERVICE_ACCOUNT_LABEL && **key != *HOST_NETWORK_LABEL)
-                .collect();
-            Some(Workload { member: Arc::clone(&entity.member), labels })
-        })
+        self.entities.rows.iter().filter_map(|(id, _)| self.workload_of(id))
+    }
+
+    /// A workload by its name.
+    pub fn workload(&self, kind: MemberKind, namespace: &str, name: &str) -> Option<Workload> {
+        self.workload_of(self.entities.live(kind, namespace, name)?)
+    }
+
+    /// The workload that has the address, if it is one alone.
+    pub fn workload_at(&self, address: IpAddr) -> Option<Workload> {
+        let mut claiming = self.entities.with_address(address);
+        let only = claiming.next()?;
+        if claiming.next().is_some() { None } else { self.workload_of(only) }
+    }
+
+    fn workload_of(&self, id: EntityId) -> Option<Workload> {
+        let entity = &self.entities.rows[id];
+        let labels = self.entities.profiles[entity.profile?].labels.iter();
+        let labels = labels.map(|(key, value)| (self.label(*key), self.label(*value)));
+        let labels = labels
+            .filter(|(key, _)| **key != *SERVICE_ACCOUNT_LABEL && **key != *HOST_NETWORK_LABEL)
+            .collect();
+        Some(Workload { member: Arc::clone(&entity.member), labels })
     }
 }
 

@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use drivers::{
-    CertificateFiles, CloudConfig, ClusterConfig, NodesConfig, ServicesConfig, ServicesConfigError,
-    StorageConfig, StoreKind,
+    CertificateFiles, CloudConfig, ClusterConfig, FlowsConfig, NodesConfig, ServicesConfig,
+    ServicesConfigError, StorageConfig, StoreKind,
 };
 use ipnet::Ipv4Net;
 use model::{Role, Segment};
@@ -49,6 +49,9 @@ pub struct Config {
     pub audit: AuditConfig,
     #[serde(default)]
     pub nodes: NodesConfig,
+    /// Connections that nodes have seen: how much of them is recorded.
+    #[serde(default)]
+    pub flows: FlowsConfig,
     /// The clouds there are.
     #[serde(default)]
     pub clouds: Vec<CloudConfig>,
@@ -203,6 +206,8 @@ pub enum ConfigError {
     HostLife { seconds: u64 },
     #[error("`limits.{key}` is 0")]
     ZeroLimit { key: &'static str },
+    #[error("`flows.bytes` or `flows.days` is 0: set `flows.enabled` to false to record none")]
+    ZeroFlows,
     #[error("`nodes.stall_seconds` or `nodes.max_snapshots` is 0: no node could be served")]
     ZeroNodes,
 }
@@ -223,6 +228,7 @@ impl Config {
             hosts: HostsConfig::default(),
             audit: AuditConfig::default(),
             nodes: NodesConfig::default(),
+            flows: FlowsConfig::default(),
             clouds: Vec::new(),
             kubernetes: Vec::new(),
             address_pools: default_pools(),
@@ -284,6 +290,9 @@ impl Config {
         }
         if self.nodes.stall_seconds == 0 || self.nodes.max_snapshots == 0 {
             return Err(ConfigError::ZeroNodes);
+        }
+        if self.flows.bytes == 0 || self.flows.days == 0 {
+            return Err(ConfigError::ZeroFlows);
         }
         Ok(())
     }

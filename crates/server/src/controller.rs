@@ -196,6 +196,7 @@ fn options<'a>(
         sources,
         clusters: &config.kubernetes,
         storage: config.storage.clone(),
+        flows: config.flows.clone(),
         names: config.certificate_names(host_name().as_deref()),
     })
 }

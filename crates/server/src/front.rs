@@ -190,6 +190,7 @@ impl Front {
             peers: Arc::clone(&drivers.peers),
             hosts: Arc::clone(&drivers.hosts),
             watch: Arc::clone(&drivers.watch),
+            flows: drivers.flows.clone(),
         };
         self.news.start(rooms, self.audit.changes(), &drivers.store, &self.life);
         let (reports, hosts) = (Arc::clone(&self.hosts), Arc::clone(&drivers.hosts));
@@ -322,6 +323,7 @@ impl Front {
             allows: self.allows(drivers),
             realisations: realisations(drivers),
             enforcement: Arc::clone(&self.enforcement),
+            flows: drivers.flows.clone(),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
             nodes: self.nodes(drivers),
@@ -358,6 +360,7 @@ impl Front {
             allows: self.allows(drivers),
             realisations: realisations(drivers),
             enforcement: Arc::clone(&self.enforcement),
+            flows: drivers.flows.clone(),
             services: Arc::clone(&drivers.services),
             storage: drivers.storage.clone(),
             nodes: self.nodes(drivers),

@@ -6,6 +6,7 @@ pub(crate) mod audit;
 mod controller;
 mod controller_today;
 mod enforcement;
+mod flows;
 mod hosts;
 mod join;
 mod kubernetes;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use ::orchestrator::execute::Orchestrator;
 use axum::Router;
 use drivers::{
-    namespaces::Namespaces, objects::Objects, plugin_values::PluginValues, policy::Policy,
+    flows::Flows, namespaces::Namespaces, objects::Objects, plugin_values::PluginValues, policy::Policy,
     services::Services, storage::Storage, tags::Tags,
 };
 use life::Life;
@@ -50,6 +51,7 @@ use wire::{
         access_server::{self, AccessServer},
         admin_server::{self, AdminServer},
         enforcement_server::{self, EnforcementServer},
+        flows_server::{self, FlowsServer},
         hosts_server::{self, HostsServer},
         join_server::{self, JoinServer},
         kubernetes_server::{self, KubernetesServer},
@@ -95,6 +97,7 @@ pub struct Rooms {
     pub allows: Allows,
     pub realisations: Realisations,
     pub enforcement: Arc<Enforcement>,
+    pub flows: Option<Arc<Flows>>,
     pub services: Arc<Services>,
     pub storage: Option<Arc<Storage>>,
     pub nodes: Nodes,
@@ -122,6 +125,7 @@ pub const SERVED: &[&str] = &[
     permissions_server::SERVICE_NAME,
     policies_server::SERVICE_NAME,
     enforcement_server::SERVICE_NAME,
+    flows_server::SERVICE_NAME,
     services_server::SERVICE_NAME,
     sets_server::SERVICE_NAME,
     storage_server::SERVICE_NAME,
@@ -225,6 +229,14 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
         .add_service(
             EnforcementServer::new(enforcement::Service {
                 enforcement: rooms.enforcement.clone(),
+                serving: rooms.serving.clone(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(
+            FlowsServer::new(flows::Service {
+                flows: rooms.flows.clone(),
+                joined: Arc::clone(&rooms.hosts.records),
                 serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),

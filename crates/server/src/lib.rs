@@ -23,6 +23,7 @@ mod crowd;
 mod enforcement;
 mod explain;
 pub mod failure;
+mod flows_view;
 mod front;
 #[cfg(fuzzing)]
 pub mod fuzzing;

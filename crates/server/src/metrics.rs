@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use drivers::{storage::StorageStats, tags::TagStats};
+use drivers::{flows::FlowStats, storage::StorageStats, tags::TagStats};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -16,6 +16,7 @@ use crate::failure::code_name;
 
 mod enforcement;
 mod figures;
+mod flows;
 mod nodes;
 mod storage;
 mod volumes;
@@ -60,6 +61,7 @@ pub struct Metrics {
     nodes: Figures<::transport::Stats>,
     storage: Figures<StorageStats>,
     volumes: Volumes,
+    flows: Figures<FlowStats>,
     store_revision: Gauge,
     store_queue: Gauge,
     store_bytes: Gauge,
@@ -99,10 +101,12 @@ impl Default for Metrics {
         };
         let nodes = Figures::new(nodes::FIGURES, &mut gauge);
         let storage = Figures::new(storage::FIGURES, &mut gauge);
+        let flows = Figures::new(flows::FIGURES, &mut gauge);
         Self {
             nodes,
             storage,
             volumes,
+            flows,
             requests,
             seconds,
             enforcement,
@@ -154,6 +158,10 @@ impl Metrics {
 
     pub fn observe_nodes(&self, stats: &::transport::Stats) {
         self.nodes.observe(stats);
+    }
+
+    pub fn observe_flows(&self, stats: &FlowStats) {
+        self.flows.observe(stats);
     }
 
     pub(crate) fn observe_storage(&self, stats: &StorageStats) {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use drivers::{hosts::Hosts, peers::Peers, policy::Policy, random, tags::Tags};
+use drivers::{flows::Flows, hosts::Hosts, peers::Peers, policy::Policy, random, tags::Tags};
 use life::Life;
 use orchestrator::execute::Orchestrator;
 use store::{
@@ -41,10 +41,11 @@ pub enum Noun {
     /// Tickets and consumers.
     Storage,
     Audit,
+    Flows,
 }
 
 impl Noun {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Tags,
         Self::Namespaces,
         Self::Resources,
@@ -55,6 +56,7 @@ impl Noun {
         Self::Hosts,
         Self::Storage,
         Self::Audit,
+        Self::Flows,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -69,6 +71,7 @@ impl Noun {
             Self::Hosts => "hosts",
             Self::Storage => "storage",
             Self::Audit => "audit",
+            Self::Flows => "flows",
         }
     }
 }
@@ -82,6 +85,7 @@ pub struct Rooms {
     pub peers: Arc<Peers>,
     pub hosts: Arc<Hosts>,
     pub watch: Arc<::watch::Cache>,
+    pub flows: Option<Arc<Flows>>,
 }
 
 /// The version of each noun, in the order of [`Noun::ALL`].
@@ -156,7 +160,7 @@ impl News {
 
 /// Looks at what has no counter, while anybody follows.
 async fn look(news: Arc<News>, rooms: Rooms) {
-    let (mut nodes, mut reports, mut troubles) = (0, 0, 0);
+    let (mut nodes, mut reports, mut troubles, mut flows) = (0, 0, 0, 0);
     loop {
         tokio::time::sleep(LOOK).await;
         if news.followers() == 0 {
@@ -171,6 +175,7 @@ async fn look(news: Arc<News>, rooms: Rooms) {
         tell(Noun::Nodes, &mut nodes, seen);
         tell(Noun::Realisation, &mut reports, digest(&(seen, rooms.watch.reports())));
         tell(Noun::Resources, &mut troubles, digest(&rooms.orchestrator.troubles()));
+        tell(Noun::Flows, &mut flows, rooms.flows.as_ref().map_or(0, |flows| flows.recorded()));
     }
 }
 

@@ -6,6 +6,7 @@ mod body;
 mod delta;
 mod enforcement;
 mod events;
+mod flows;
 mod hosts;
 mod inventory;
 mod jobs;
@@ -36,8 +37,8 @@ use axum::{
     middleware,
 };
 use drivers::{
-    namespaces::Namespaces, objects::Objects, policy::Policy, services::Services, storage::Storage,
-    tags::Tags,
+    flows::Flows, namespaces::Namespaces, objects::Objects, policy::Policy, services::Services,
+    storage::Storage, tags::Tags,
 };
 use orchestrator::execute::Orchestrator;
 use store::Store;
@@ -82,6 +83,7 @@ pub struct App {
     pub allows: Allows,
     pub realisations: Realisations,
     pub enforcement: Arc<Enforcement>,
+    pub flows: Option<Arc<Flows>>,
     pub services: Arc<Services>,
     pub storage: Option<Arc<Storage>>,
     pub nodes: Nodes,
@@ -110,6 +112,7 @@ pub struct App {
         (name = "jobs", description = "Long work"),
         (name = "permissions", description = "Who may open which connections to whom: one thing for both ends"),
         (name = "policies", description = "What policies come to, and why a connection is permitted or denied"),
+        (name = "flows", description = "Connections that nodes have seen, allowed and denied"),
         (name = "nodes", description = "Nodes: their connection, what they have applied, and what they could not"),
         (name = "hosts", description = "Machines that have joined"),
         (name = "kubernetes", description = "Kubernetes clusters that are read"),
@@ -156,6 +159,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(policies::get))
         .routes(routes!(policies::explain))
         .routes(routes!(enforcement::get))
+        .routes(routes!(flows::list))
+        .routes(routes!(flows::top))
         .routes(routes!(nodes::list))
         .routes(routes!(nodes::get))
         .routes(routes!(hosts::list))

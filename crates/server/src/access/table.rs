@@ -182,6 +182,13 @@ pub const TABLE: &[Rule] = &[
     read("GET /policies", READERS),
     read("GET /policies/{kind}/{namespace}/{name}", READERS),
     read("GET /enforcement/{change}", READERS),
+    // Flows.
+    report("trestle.v1.Flows/ReportFlows", NODES),
+    read("trestle.v1.Flows/ListFlows", READERS),
+    read("trestle.v1.Flows/FollowFlows", READERS),
+    read("trestle.v1.Flows/TopFlows", READERS),
+    read("GET /flows", READERS),
+    read("GET /flows/top", READERS),
     read("GET /explain", READERS),
     read("GET /reachability", READERS),
     read("GET /map", READERS),

@@ -17,6 +17,7 @@ use std::{
 use ::transport::{DialectId, Digest, End, FeedBody, Hub, Revision};
 use bytes::Bytes;
 use drivers::{
+    hosts::Hosts,
     policy::Policy,
     transport::{LATER, NODE, SEED},
 };
@@ -32,7 +33,7 @@ use wire::{
 };
 
 use crate::{
-    access::{Caller, Peer},
+    access::{Caller, Peer, Proof},
     audit::Audit,
     host_reports::HostReports,
 };
@@ -43,9 +44,20 @@ pub(super) struct Feed {
     pub hub: Arc<Hub>,
     pub audit: Arc<Audit>,
     pub hosts: Arc<HostReports>,
-    pub joined: Arc<drivers::hosts::Hosts>,
+    pub joined: Arc<Hosts>,
     pub policy: Arc<Policy>,
     pub life: Life,
+}
+
+/// Whether a caller may speak as a node. A caller that proved nothing was let in by the configuration, on loopback, and may say what it
+/// likes.
+pub(super) fn may_be(joined: &Hosts, caller: &Caller, node: &str) -> bool {
+    let subject = &caller.subject.name;
+    // A host that joined is itself and nothing else: its name is its own choice, and may have dots.
+    let is_joined = joined.get(subject).is_some();
+    let is_it =
+        if is_joined { subject.as_str() == node } else { inbound::is_name_of(subject.as_str(), node) };
+    caller.proof == Proof::Anonymous || is_it
 }
 
 /// What tells one node stream from the other.

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use drivers::{blocking, storage::Storage, tags::Tags};
+use drivers::{blocking, flows::Flows, storage::Storage, tags::Tags};
 use serde::{Deserialize, Serialize};
 use store::Store;
 use tonic::Code;
@@ -73,6 +73,7 @@ pub(super) async fn metrics(
     State(tags): State<Arc<Tags>>,
     State(hub): State<Arc<Hub>>,
     State(storage): State<Option<Arc<Storage>>>,
+    State(flows): State<Option<Arc<Flows>>>,
 ) -> Response {
     if let Ok(health) = store.health().await {
         metrics.observe_store(&health);
@@ -81,6 +82,9 @@ pub(super) async fn metrics(
     metrics.observe_nodes(&hub.stats());
     if let Some(storage) = &storage {
         metrics.observe_storage(&storage.stats().await);
+    }
+    if let Some(flows) = &flows {
+        metrics.observe_flows(&flows.stats());
     }
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], metrics.render()).into_response()

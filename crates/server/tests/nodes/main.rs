@@ -6,6 +6,7 @@ mod agent;
 mod allotments;
 mod enforcement;
 mod faults;
+mod flows;
 mod hosts;
 mod identities;
 mod kubernetes;

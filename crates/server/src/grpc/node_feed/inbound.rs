@@ -15,9 +15,9 @@ use tonic::{Code, body::Body};
 use tracing::debug;
 use wire::trestle::v1::{FromNode, NodeReport, from_node};
 
-use super::{Feed, Protocol, invalid};
+use super::{Feed, Protocol, invalid, may_be};
 use crate::{
-    access::{Caller, Peer, Proof},
+    access::{Caller, Peer},
     audit::{Phase, Record},
     failure::code_name,
 };
@@ -103,8 +103,7 @@ impl Inbound {
         })
     }
 
-    /// A node is who its certificate says. A caller that proved nothing was let in by the configuration, on
-    /// loopback, and may say what it likes.
+    /// A node is who its certificate says.
     fn check_name(&self, name: &str) -> Result<(), End> {
         if self.may_be(name) {
             return Ok(());
@@ -115,11 +114,7 @@ impl Inbound {
     }
 
     fn may_be(&self, name: &str) -> bool {
-        let subject = &self.caller.subject.name;
-        // A host that joined is itself and nothing else: its name is its own choice, and may have dots.
-        let is_joined = self.feed.joined.get(subject).is_some();
-        let is_it = if is_joined { subject.as_str() == name } else { is_name_of(subject.as_str(), name) };
-        self.caller.proof == Proof::Anonymous || is_it
+        may_be(&self.feed.joined, &self.caller, name)
     }
 
     /// The node of a dataplane, which announces itself by the node's name or by its Pod's. Nodes are those of which anything is
@@ -219,7 +214,7 @@ fn node_of_pod(engine: &Engine, id: &str) -> Option<String> {
 
 /// The agent of an ExternalNode is `namespace/name`, which no certificate can say: it says `namespace.name`, and names of
 /// namespaces have no dot. What clouds must enforce is under keys of that form too, and no node's.
-fn is_name_of(subject: &str, node: &str) -> bool {
+pub(super) fn is_name_of(subject: &str, node: &str) -> bool {
     match node.split_once('/') {
         Some((namespace, name)) => !is_cloud(node) && subject.split_once('.') == Some((namespace, name)),
         None => subject == node,
