@@ -10,12 +10,14 @@ use tracing::{error, info, warn};
 
 use crate::{
     feed::{Feed, Uplink},
+    flows::Flows,
     health,
     local::{self, Local},
     metrics::Metrics,
     part::Part,
     services::{self, Services, health::serve_checks},
     status::{Connection, State},
+    watcher::{self, Watcher},
     worker::{self, LoadError, Patience, Worker},
 };
 
@@ -49,7 +51,7 @@ pub enum AgentError {
     Socket(#[from] local::ListenError),
     #[error(transparent)]
     Health(#[from] health::ListenError),
-    #[error("cannot start the worker's thread")]
+    #[error("cannot start a thread of the agent")]
     Thread(#[source] std::io::Error),
     #[error("cannot enforce what an earlier run knew: {0}")]
     Boot(String),
@@ -82,6 +84,15 @@ pub struct Agent {
 impl Agent {
     /// What an earlier run knew is in force when this returns.
     pub async fn start(config: Config, parts: Vec<Box<dyn Part>>) -> Result<Self, AgentError> {
+        Self::start_watching(config, parts, None).await
+    }
+
+    /// The same, and connections are recorded, if there is a watcher.
+    pub async fn start_watching(
+        config: Config,
+        parts: Vec<Box<dyn Part>>,
+        watcher: Option<Watcher>,
+    ) -> Result<Self, AgentError> {
         if config.uplink.servers.is_empty() {
             return Err(AgentError::NoServer);
         }
@@ -98,6 +109,15 @@ impl Agent {
         let life = Life::default();
         let stops = life.stopping().drop_guard();
         let worker = worker::start(&life, worker, Arc::clone(&metrics)).map_err(AgentError::Thread)?;
+        let flows = match watcher {
+            Some(watcher) => {
+                let flows = Flows::new(&config.uplink.node);
+                watcher::start(&life, watcher, worker.clone(), Arc::clone(&flows))
+                    .map_err(AgentError::Thread)?;
+                Some(flows)
+            }
+            None => None,
+        };
         let (connection, connections) = watch::channel(Connection::default());
         let local = Local {
             node: config.uplink.node.as_str().into(),
@@ -113,7 +133,8 @@ impl Agent {
         );
         let health_addr = health.as_ref().and_then(|listener| listener.local_addr().ok());
         if let Some(listener) = health {
-            serve(&life, "health", listener, health::router(local.clone(), Arc::clone(&metrics)));
+            let figures = health::Shown { metrics: Arc::clone(&metrics), flows: flows.clone() };
+            serve(&life, "health", listener, health::router(local.clone(), figures));
         }
         if let Some(services) = config.services {
             life.spawn_to_end("health of services", serve_checks(services.clone(), life.stopping()));
@@ -121,7 +142,7 @@ impl Agent {
                 serve(&life, "health of the proxy", listener, services::health::router(services));
             }
         }
-        life.spawn("feed", Feed { uplink: config.uplink, worker, connection, metrics }.run());
+        life.spawn("feed", Feed { uplink: config.uplink, worker, connection, metrics, flows }.run());
         info!(node = &*local.node, socket = %config.socket.display(), "the agent runs");
         Ok(Self { local, health: health_addr, life, socket: config.socket, _stops: stops })
     }

@@ -28,6 +28,7 @@ use wire::trestle::v1::{
 };
 
 use crate::{
+    flows::Flows,
     metrics::Metrics,
     servers::Servers,
     status::{Connection, State},
@@ -107,6 +108,8 @@ pub struct Feed {
     pub worker: Handle,
     pub connection: watch::Sender<Connection>,
     pub metrics: Arc<Metrics>,
+    /// None: none are recorded.
+    pub flows: Option<Arc<Flows>>,
 }
 
 impl Feed {
@@ -171,7 +174,7 @@ impl Feed {
         let hello = hello(&self.uplink.node, opening);
         let hello = FromNode { message: Some(from_node::Message::Hello(hello)) };
         reports.try_send(hello).expect("the channel has room, and its reader is held here");
-        let mut client = NodeFeedClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+        let mut client = NodeFeedClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE);
         let call = timeout(patience, client.connect(ReceiverStream::new(outgoing))).await;
         let stream = call.map_err(|_| StreamError::Mute(server.to_owned(), patience))??.into_inner();
         debug!(server, stream = number, "stream opened");
@@ -182,7 +185,14 @@ impl Feed {
             connection.connects += 1;
             server.clone_into(&mut connection.server);
         });
-        self.follow(stream, number, Reporter::new(reports), servers).await
+        let following = self.follow(stream, number, Reporter::new(reports), servers);
+        match &self.flows {
+            None => following.await,
+            Some(flows) => tokio::select! {
+                ended = following => ended,
+                never = flows.tell(channel) => match never {},
+            },
+        }
     }
 
     async fn follow(

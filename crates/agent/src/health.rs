@@ -10,7 +10,7 @@ use axum::{
     routing::get,
 };
 
-use crate::{local::Local, metrics::Metrics};
+use crate::{flows::Flows, local::Local, metrics::Metrics};
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} for health and metrics")]
@@ -20,13 +20,26 @@ pub struct ListenError {
     pub source: std::io::Error,
 }
 
+/// Whose figures are shown.
+pub struct Shown {
+    pub metrics: Arc<Metrics>,
+    pub flows: Option<Arc<Flows>>,
+}
+
 /// The routes of the listener.
-pub fn router(local: Local, metrics: Arc<Metrics>) -> Router {
+pub fn router(local: Local, shown: Shown) -> Router {
     let figures = move |Shared(local): Shared<Local>| async move {
         let state = local.worker.state().borrow().clone();
         let services = local.services.as_ref().map(|services| services.metrics.render()).unwrap_or_default();
         let (silence, queued) = (local.worker.silence(), local.worker.queued());
-        let text = services + &metrics.render(&state, &local.connection.borrow(), silence, queued);
+        let text = services
+            + &shown.metrics.render(
+                &state,
+                &local.connection.borrow(),
+                silence,
+                queued,
+                shown.flows.as_deref(),
+            );
         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         ([(header::CONTENT_TYPE, kind)], text)
     };

@@ -15,6 +15,7 @@ mod agent;
 mod coverage;
 pub mod endpoints;
 mod feed;
+pub mod flows;
 mod health;
 pub mod held;
 pub mod host;
@@ -30,6 +31,7 @@ pub mod renewal;
 mod servers;
 pub mod services;
 mod status;
+pub mod watcher;
 pub mod worker;
 
 use node_kernel::policy::PolicyError;
@@ -52,6 +54,8 @@ pub struct PolicySettings {
     pub fail_safes: host::FailSafes,
     /// Refuse nothing, and count what would be refused.
     pub observe: bool,
+    /// What is refused is told to [`flows::LOG_GROUP`].
+    pub log_refused: bool,
 }
 
 impl PolicySettings {
@@ -69,6 +73,7 @@ pub fn parts(node: &str, settings: &PolicySettings) -> Result<Vec<Box<dyn Part>>
         inner_prefixes: settings.inner_prefixes(),
         cut_established: settings.cut_established && !settings.observe,
         observe: settings.observe,
+        log_refused: settings.log_refused.then_some(flows::LOG_GROUP),
         ..Options::default()
     };
     Ok(vec![Box::new(policy::Policies::open(options, settings)?)])

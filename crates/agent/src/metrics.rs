@@ -1,7 +1,10 @@
 //! Numbers for Prometheus.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -11,7 +14,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::status::{Connection, State};
+use crate::{
+    flows::{Figures, Flows},
+    status::{Connection, State},
+};
 
 /// Every metric of an agent.
 pub struct Metrics {
@@ -37,6 +43,8 @@ pub struct Metrics {
     closed: Gauge,
     journal_bytes: Gauge,
     queue: Gauge,
+    /// As `flows::Figures` has them.
+    flows: [Gauge; 6],
     /// When the oldest message came that has not taken effect.
     oldest: Mutex<Option<Instant>>,
 }
@@ -90,6 +98,17 @@ impl Default for Metrics {
             closed: gauge("endpoints_closed", "Pods closed until a controller has spoken"),
             journal_bytes: gauge("journal_bytes", "Size of the state on disk"),
             queue: gauge("queue", "Messages waiting to be taken in"),
+            flows: [
+                gauge("flows_seen", "Connections and refused packets seen"),
+                gauge("flows_refused", "Refused packets seen"),
+                gauge("flows_lost", "Messages of the kernel that were lost, because there were too many"),
+                gauge(
+                    "flows_unread",
+                    "Messages of the kernel that were counted like the next one that was read",
+                ),
+                gauge("flows_waiting", "Rows of flows that wait for a controller"),
+                gauge("flows_told", "Rows of flows that a controller has"),
+            ],
             oldest: Mutex::default(),
             registry,
         }
@@ -118,7 +137,14 @@ impl Metrics {
     }
 
     /// The text of `/metrics`. `silence` and `queued` are the worker's.
-    pub fn render(&self, state: &State, connection: &Connection, silence: Duration, queued: usize) -> String {
+    pub fn render(
+        &self,
+        state: &State,
+        connection: &Connection,
+        silence: Duration,
+        queued: usize,
+        flows: Option<&Flows>,
+    ) -> String {
         let set = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         let applied = state.token.map(|token| token.revision).unwrap_or_default();
         set(&self.applied_revision, applied);
@@ -135,6 +161,14 @@ impl Metrics {
         set(&self.closed, state.closed as u64);
         set(&self.journal_bytes, state.journal_bytes);
         set(&self.queue, queued as u64);
+        if let Some(flows) = flows {
+            let read = |figure: &AtomicU64| figure.load(Relaxed);
+            let Figures { seen, refused, lost, unread, waiting, told } = &flows.figures;
+            let figures = [seen, refused, lost, unread, waiting, told];
+            for (gauge, figure) in self.flows.iter().zip(figures) {
+                set(gauge, read(figure));
+            }
+        }
         let mut out = String::new();
         text::encode(&mut out, &self.registry).expect("writing to a String cannot fail");
         out

@@ -14,6 +14,7 @@ use wire::trestle::v1::ObjectKind;
 
 use crate::{
     endpoints::Endpoints,
+    flows::{Named, Seen},
     held::{Differences, Held, Key},
     host::{HostRecord, Interface},
     registry::Unnamed,
@@ -113,6 +114,16 @@ pub trait Part: Send {
     /// The node itself; none if this part does not guard it. Called every half second.
     fn host(&mut self) -> Option<HostView> {
         None
+    }
+
+    /// Names connections that were seen, with the rules that decide if those are wanted; none if this part knows of no connections.
+    fn name_flows(&mut self, _seen: Vec<Seen>, _rules: bool) -> Vec<Named> {
+        Vec::new()
+    }
+
+    /// Whether it is the one who does.
+    fn knows_flows(&self) -> bool {
+        false
     }
 
     /// Readable when somebody may have touched what is ours: then it is looked after at once.

@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
 };
 
 use model::policy::output::Member;
@@ -25,6 +26,7 @@ use wire::{
 use crate::{
     PolicySettings,
     endpoints::{Endpoint, Endpoints, Pod},
+    flows::{self, Locals, Named, Seen},
     held::{Content, Difference, Held, Key, Members},
     host::{self, FailSafes, HostRecord, Interface},
     part::{Changed, Holding, HostView, Link, Outcome, Part, View},
@@ -314,6 +316,26 @@ impl Part for Policies {
             fail_safes: self.fail_safes.told(),
             observed: observed.unwrap_or(Some(0)),
         })
+    }
+
+    fn knows_flows(&self) -> bool {
+        true
+    }
+
+    fn name_flows(&mut self, seen: Vec<Seen>, rules: bool) -> Vec<Named> {
+        let workloads = self.pods.values().flat_map(|one| {
+            let name: Arc<str> = format!("Pod {}", one.pod).into();
+            one.attachment.addresses.iter().map(move |address| (*address, Arc::clone(&name)))
+        });
+        let plane = self.executor.plane();
+        let node = plane.options().node.as_str();
+        let kind = if node.contains('/') { "ExternalEntity" } else { "Node" };
+        let locals = Locals {
+            workloads: workloads.collect(),
+            host: self.addresses.all.iter().map(|(_, address)| *address).collect(),
+            node: format!("{kind} {node}").into(),
+        };
+        flows::name(plane, &locals, seen, rules)
     }
 
     fn alarm(&self) -> Option<OwnedFd> {

@@ -31,6 +31,7 @@ use wire::trestle::v1::{ToNode, to_node};
 use crate::{
     coverage::Coverage,
     endpoints::{Attachment, Endpoint, EndpointError, Endpoints, Pod},
+    flows::{Named, Seen},
     held::{Held, Step, Taken, Token},
     journal::{Finding, Journal, Loaded},
     metrics::Metrics,
@@ -405,6 +406,12 @@ impl Worker {
 
     pub fn endpoints(&self) -> &Endpoints {
         &self.pods.endpoints
+    }
+
+    /// Names connections that were seen, with the rules that decide if those are wanted.
+    pub fn name_flows(&mut self, seen: Vec<Seen>, rules: bool) -> Vec<Named> {
+        let part = self.parts.iter_mut().find(|part| part.knows_flows());
+        part.map(|part| part.name_flows(seen, rules)).unwrap_or_default()
     }
 
     /// Rings when somebody may have touched what is ours.

@@ -20,6 +20,7 @@ use wire::trestle::v1::ToNode;
 use super::{AttachError, Opening, Worker};
 use crate::{
     endpoints::{Attachment, Endpoint, Pod},
+    flows::{Named, Seen},
     held::{Content, Key},
     metrics::Metrics,
     pulse::Pulse,
@@ -48,6 +49,7 @@ enum Command {
     Detach(Pod, Option<String>, oneshot::Sender<Result<bool, AttachError>>),
     Endpoints(oneshot::Sender<Vec<Endpoint>>),
     Objects(oneshot::Sender<Vec<HeldObject>>),
+    NameFlows(Vec<Seen>, bool, oneshot::Sender<Vec<Named>>),
 }
 
 /// An object as `trestle agent objects` shows it.
@@ -171,6 +173,7 @@ fn obey(worker: &mut Worker, command: Command, metrics: &Metrics) {
         Command::Detach(pod, interface, reply) => drop(reply.send(worker.detach(&pod, interface.as_deref()))),
         Command::Endpoints(reply) => drop(reply.send(worker.endpoints().iter().cloned().collect())),
         Command::Objects(reply) => drop(reply.send(objects(worker))),
+        Command::NameFlows(seen, rules, reply) => drop(reply.send(worker.name_flows(seen, rules))),
     }
 }
 
@@ -253,6 +256,11 @@ impl Handle {
 
     pub async fn objects(&self) -> Result<Vec<HeldObject>, Gone> {
         self.ask(Command::Objects).await
+    }
+
+    /// Names connections that were seen, with the rules that decide if those are wanted.
+    pub async fn name_flows(&self, seen: Vec<Seen>, rules: bool) -> Result<Vec<Named>, Gone> {
+        self.ask(|reply| Command::NameFlows(seen, rules, reply)).await
     }
 
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Gone> {
