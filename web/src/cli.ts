@@ -107,3 +107,9 @@ export function explainCommand(source: string, destination: string, protocol: st
   const options = `${protocol && !(protocol === "tcp" && port) ? ` --protocol ${protocol}` : ""}${port ? ` --port ${quote(port)}` : ""}`;
   return `trestle explain ${quote(source || "A")} ${quote(destination || "B")}${options}`;
 }
+
+/** Those of two ends; `many` is nobody's name. */
+export function flowsCommand(from: string, to: string, verdict: string): string {
+  const end = (flag: string, name: string) => (name && name !== "many" ? ` --${flag} ${quote(name)}` : "");
+  return `trestle flows${end("from", from)}${end("to", to)} --verdict ${verdict}`;
+}

@@ -10,7 +10,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { get, Problem, renew, type Identity, type Version } from "./api.ts";
 
 export type Noun =
-  | "tags" | "namespaces" | "resources" | "jobs" | "objects" | "realisation" | "nodes" | "hosts" | "storage" | "audit";
+  | "tags" | "namespaces" | "resources" | "jobs" | "objects" | "realisation" | "nodes" | "hosts" | "storage" | "audit" | "flows";
 
 /** `out`: nobody is logged in. */
 export const session = signal<"starting" | "out" | "in">("starting");

@@ -11,6 +11,7 @@ import { theme, toggleTheme } from "./theme.ts";
 import { Api } from "./views/api.tsx";
 import { Audit } from "./views/audit.tsx";
 import { Explain } from "./views/explain.tsx";
+import { Flows } from "./views/flows.tsx";
 import { Hosts } from "./views/hosts.tsx";
 import { Jobs } from "./views/jobs.tsx";
 import { Map } from "./views/map.tsx";
@@ -39,6 +40,7 @@ const VIEWS = {
   hosts: { title: "Hosts", view: Hosts },
   nodes: { title: "Nodes", view: Nodes },
   storage: { title: "Storage", view: Storage },
+  flows: { title: "Flows", view: Flows },
   jobs: { title: "Jobs", view: Jobs },
   audit: { title: "Audit", view: Audit },
   api: { title: "API", view: Api },
@@ -49,7 +51,7 @@ const PARTS: { name: string; views: (keyof typeof VIEWS)[] }[] = [
   { name: "", views: ["overview", "map", "reachability", "explain"] },
   { name: "What is stated", views: ["permissions", "policies", "tags", "resources", "services"] },
   { name: "Where it holds", views: ["hosts", "nodes", "storage"] },
-  { name: "What happened", views: ["jobs", "audit"] },
+  { name: "What happened", views: ["flows", "jobs", "audit"] },
   { name: "To build on", views: ["api"] },
 ];
 

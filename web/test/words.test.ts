@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Job, Link, Node, Policy, Resource, Status } from "../src/api.ts";
-import { allowCommand, explainCommand, quote, ruleBody, ruleCommand, tagCommand, trafficOf } from "../src/cli.ts";
+import { allowCommand, explainCommand, flowsCommand, quote, ruleBody, ruleCommand, tagCommand, trafficOf } from "../src/cli.ts";
 import { best } from "../src/parts/find.tsx";
 import { bytes, count, duration } from "../src/parts/format.ts";
 import { attention } from "../src/views/attention.ts";
@@ -23,6 +23,7 @@ test("traffic is read as people write it", () => {
   assert.equal(allowCommand({ from: "a.web", to: "tag:db", traffic: "tcp 5432, udp 53, icmp, sctp" }), "trestle allow a.web tag:db --port 5432 --port 53/udp --ping --proto sctp");
   assert.equal(tagCommand({ name: "db", kind: "group", ip: "", members: "a b" }), "trestle tag set db --children a,b");
   assert.equal(explainCommand("a", "b", "udp", "53"), "trestle explain a b --protocol udp --port 53");
+  assert.equal(flowsCommand("shop/web-1", "many", "denied"), "trestle flows --from shop/web-1 --verdict denied");
 });
 
 test("numbers are for people", () => {

@@ -10,8 +10,9 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, allow, audit, check, cloud, doctor, host, job, join, kubernetes, link, namespace,
-        node, object, page, plugin, policy, resource, rule, service, storage, store, tag, trial, volume,
+        access, agent, allow, audit, check, cloud, doctor, flows, host, job, join, kubernetes, link,
+        namespace, node, object, page, plugin, policy, resource, rule, service, storage, store, tag, trial,
+        volume,
     },
     output::Format,
 };
@@ -149,9 +150,15 @@ pub enum Command {
   trestle status -o json | jq .troubles")]
     Status,
     /// The same, live: nodes, policies, resources, links, jobs, consumers
-    #[command(after_help = "Example:
-  trestle top          Tab for another noun, arrows to scroll, q to leave")]
-    Top,
+    #[command(after_help = "Examples:
+  trestle top          Tab for another noun, arrows to scroll, q to leave
+  trestle top flows --since 1h")]
+    Top {
+        #[command(subcommand)]
+        what: Option<TopCommand>,
+    },
+    /// Connections that nodes have seen, allowed and denied, and what decided
+    Flows(Box<flows::FlowsArgs>),
     /// The address of the live page, with a code that logs the browser in
     Page(page::PageArgs),
     /// Who I am, as the controller sees it
@@ -170,6 +177,12 @@ pub enum Command {
   trestle completion zsh > ~/.zfunc/_trestle
   trestle completion fish > ~/.config/fish/completions/trestle.fish")]
     Completion { shell: clap_complete::Shell },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TopCommand {
+    /// Flows added up over some time, those with the largest count first
+    Flows(Box<flows::TopArgs>),
 }
 
 /// Flags of `trestle up`.
@@ -255,7 +268,8 @@ mod tests {
             let name = format!("{path}{}", one.get_name());
             if one.has_subcommands() {
                 leaves(one, &format!("{name} "), found);
-            } else {
+            }
+            if !one.has_subcommands() || name == "top" {
                 let about = one.get_about().map(ToString::to_string).unwrap_or_default();
                 found.push(serde_json::json!({ "name": name, "about": about }));
             }

@@ -8,6 +8,7 @@ pub mod check;
 pub mod cloud;
 pub mod doctor;
 pub mod enforcement;
+pub mod flows;
 pub mod here;
 pub mod host;
 pub mod job;
@@ -37,7 +38,7 @@ use anyhow::Context as _;
 use clap::CommandFactory as _;
 
 use crate::{
-    args::{Args, Command},
+    args::{Args, Command, TopCommand},
     client::ConnectionArgs,
     demo,
     output::Format,
@@ -116,7 +117,16 @@ pub async fn run(command: Option<Command>, output: Format, connection: Connectio
         Command::Token(command) => access::token(command, output, connection.connect().await?).await,
         Command::Cert(command) => access::cert(command, output, connection.connect().await?).await,
         Command::Audit(args) => during("Reading", audit::run(args, output, connection)).await,
-        Command::Top => top::run(connection.connect().await?).await,
+        Command::Top { what: None } => top::run(connection.connect().await?).await,
+        Command::Top { what: Some(TopCommand::Flows(args)) } => {
+            during("Adding up", flows::top(*args, output, connection.connect().await?)).await
+        }
+        Command::Flows(args) if args.is_follow() => {
+            flows::run(*args, output, connection.connect().await?).await
+        }
+        Command::Flows(args) => {
+            during("Reading", flows::run(*args, output, connection.connect().await?)).await
+        }
         Command::Status => {
             during("Reading", Box::pin(status::run(output, connection.connect().await?))).await
         }

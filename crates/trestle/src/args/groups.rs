@@ -8,7 +8,7 @@ use super::Args;
 
 /// Every command, once.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Begin here", &["up", "status", "top", "page", "apply", "allow", "explain"]),
+    ("Begin here", &["up", "status", "top", "page", "apply", "allow", "explain", "flows"]),
     ("Who may talk to whom", &["deny", "policy", "rule", "tag", "try", "get", "delete"]),
     (
         "What there is",

@@ -16,6 +16,7 @@ use agent::{
     local::{Client, ServicesView},
     part::Part,
     services::Services,
+    watcher::Watcher,
     worker::HeldObject,
 };
 use anyhow::{Context as _, bail};
@@ -54,7 +55,7 @@ What it was told last is kept on disk and in force before the controller is reac
 pub struct AgentArgs {
     #[command(subcommand)]
     command: Option<AgentCommand>,
-    /// YAML file with any of: node, servers, ca, cert, key, joined, data_dir, socket, health, guard, pod_interfaces, inner_interfaces, pending_limit, open_pending, cut_established, fail_safe, fail_safe_out, observe, services; flags outrank it
+    /// YAML file with any of: node, servers, ca, cert, key, joined, data_dir, socket, health, guard, pod_interfaces, inner_interfaces, pending_limit, open_pending, cut_established, fail_safe, fail_safe_out, observe, no_flows, services; flags outrank it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The node's name, as in its certificate (default: the host's name)
@@ -96,6 +97,9 @@ pub struct AgentArgs {
     /// Refuse nothing: count what policies would refuse
     #[arg(long)]
     observe: bool,
+    /// Record no flows: which connections there are, and which are refused and by what rule
+    #[arg(long)]
+    no_flows: bool,
     #[command(flatten)]
     services: services::ServiceArgs,
     /// Enforce what is known from disk, then exit: for the moment before the network opens
@@ -171,6 +175,7 @@ struct File {
     fail_safe: Vec<String>,
     fail_safe_out: Vec<String>,
     observe: bool,
+    no_flows: bool,
     services: services::ServicesFile,
 }
 
@@ -198,6 +203,7 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
         fail_safe,
         fail_safe_out,
         observe,
+        no_flows,
         services,
         boot,
     } = args;
@@ -238,11 +244,26 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
             output: ports(fail_safe_out, file.fail_safe_out, &FAIL_SAFE_OUT)?,
         },
         observe: observe || file.observe,
+        log_refused: !(no_flows || file.no_flows) && agent::flows::rules_may_log(),
     };
+    let watch = settings.log_refused && !boot;
     let mut parts = agent::parts(&config.uplink.node, &settings)
         .context("cannot enforce policies here: the agent needs root, and a kernel with nftables")?;
     parts.push(service_part);
-    if boot { enforce_once(&config, parts) } else { serve(config, parts, path.as_deref()).await }
+    if boot {
+        return enforce_once(&config, parts);
+    }
+    let watcher = if watch { watcher() } else { None };
+    serve(config, parts, watcher, path.as_deref()).await
+}
+
+/// None where the kernel cannot tell, or tells somebody else: policies are in force all the same.
+fn watcher() -> Option<Watcher> {
+    let watcher = Watcher::open().inspect_err(|error| {
+        let why = "no flows are recorded: the kernel does not tell of connections, or of what is refused";
+        tracing::warn!(error = %error, "{why}");
+    });
+    watcher.ok()
 }
 
 fn prefixes(flags: Vec<String>, file: Vec<String>, default: &[&str]) -> Vec<String> {
@@ -269,7 +290,12 @@ fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()
     print(&format!("In force: {} objects, {} Pods.", state.objects, state.endpoints))
 }
 
-async fn serve(config: Config, parts: Vec<Box<dyn Part>>, file: Option<&Path>) -> anyhow::Result<()> {
+async fn serve(
+    config: Config,
+    parts: Vec<Box<dyn Part>>,
+    watcher: Option<Watcher>,
+    file: Option<&Path>,
+) -> anyhow::Result<()> {
     if config.uplink.servers.iter().any(|server| server.starts_with("https://"))
         && config.uplink.identity.is_none()
     {
@@ -282,7 +308,7 @@ async fn serve(config: Config, parts: Vec<Box<dyn Part>>, file: Option<&Path>) -
     let services = config.services.clone();
     let node = config.uplink.node.clone();
     let uplink = config.joined.then(|| config.uplink.clone());
-    let agent = Agent::start(config, parts).await?;
+    let agent = Agent::start_watching(config, parts, watcher).await?;
     let health = agent.health_addr().map(|addr| format!(", health on http://{addr}")).unwrap_or_default();
     print(&format!("Agent of node {node} runs{health}"))?;
     let life = agent.life().clone();
@@ -501,7 +527,7 @@ mod tests {
         };
         let ended = tokio::time::timeout(
             Duration::from_secs(30),
-            serve(config, vec![Box::new(Falls::by_itself())], None),
+            serve(config, vec![Box::new(Falls::by_itself())], None, None),
         );
         let error = ended.await.expect("it ends by itself").unwrap_err();
         let text = format!("{error:#}");

@@ -7,6 +7,7 @@ mod lab;
 
 mod clock;
 mod closed;
+mod flows;
 mod hosts;
 mod joined;
 mod matrix;

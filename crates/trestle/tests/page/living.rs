@@ -19,6 +19,7 @@ fn every_view_loads_and_says_what_to_do_when_there_is_nothing() {
         ("hosts", "No host has joined yet"),
         ("nodes", "No node has connected yet"),
         ("storage", "No cluster uses storage yet"),
+        ("flows", "No flows yet"),
         ("jobs", "No jobs yet"),
         ("audit", "trestle.v1.Access/CreateLogin"),
     ] {

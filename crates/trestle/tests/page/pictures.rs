@@ -41,6 +41,7 @@ fn pictures() {
         ("nodes", "#/nodes"),
         ("storage", "#/storage"),
         ("jobs", "#/jobs"),
+        ("flows", "#/flows"),
         ("audit", "#/audit"),
     ];
     for (size, width, height) in [("desktop", 1280, 800), ("tablet", 820, 1100), ("phone", 390, 800)] {
