@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Instant};
 use benches::report;
 use cloud_api::FakeCloud;
 use model::{Direction, PermitRule, Ports, Protocol, ResourceName, Traffic};
-use orchestrator::execute::{Options, Orchestrator, Outcome};
+use orchestrator::execute::{JobOrPlan, Options, Orchestrator};
 use tags::Request;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -59,7 +59,7 @@ impl Lab {
         Self { orchestrator, clouds, book, stop, running, _dir: dir }
     }
 
-    async fn finish(&self, outcome: Outcome) {
+    async fn finish(&self, outcome: JobOrPlan) {
         self.orchestrator.wait(&outcome.job().unwrap().id).await.unwrap();
     }
 

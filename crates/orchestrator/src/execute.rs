@@ -44,6 +44,6 @@ pub use lead::{Fence, Term};
 pub use links::LinkView;
 pub use orchestrator::{Elsewhere, Options, Orchestrator};
 pub use permissions::{Asking, PermissionView};
-pub use requests::{Outcome, ResourceView};
+pub use requests::{JobOrPlan, ResourceView};
 pub use standing::Standing;
 pub use tag_book::{Deployments, DeploymentsError, TagBook, TagBookError};

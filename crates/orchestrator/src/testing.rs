@@ -20,7 +20,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::execute::{
-    Deployments, Job, Options, Orchestrator, OrchestratorError, Outcome, TagBook, TagBookError,
+    Deployments, Job, JobOrPlan, Options, Orchestrator, OrchestratorError, TagBook, TagBookError,
 };
 
 pub const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
@@ -157,7 +157,7 @@ impl House {
             start(store, &self.book, &self.deployments, &self.options, clouds).await;
     }
 
-    pub async fn finish(&self, outcome: Outcome) -> Result<Job, OrchestratorError> {
+    pub async fn finish(&self, outcome: JobOrPlan) -> Result<Job, OrchestratorError> {
         let id = outcome.job().unwrap().id;
         let ended = tokio::time::timeout(Duration::from_secs(120), self.orchestrator.wait(&id)).await;
         ended.expect("the job ends")

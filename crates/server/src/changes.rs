@@ -3,7 +3,7 @@
 use ::tags::Request;
 use drivers::tags::Tags;
 use model::{PermitRule, ResourceName, change::Change};
-use orchestrator::execute::{Orchestrator, Outcome, RuleHolder};
+use orchestrator::execute::{JobOrPlan, Orchestrator, RuleHolder};
 use serde_json::Value;
 
 use crate::{
@@ -32,14 +32,14 @@ pub async fn tag_changed(tags: &Tags, request: Request) -> Result<Change, Failur
 }
 
 /// Puts a change on record, if it is to come about and was not only asked for, and follows it until it is in force.
-pub fn changing(kind: Kind, outcome: Outcome, change: Change) -> Outcome {
+pub fn changing(kind: Kind, outcome: JobOrPlan, change: Change) -> JobOrPlan {
     match &outcome {
-        Outcome::Job(job) => {
+        JobOrPlan::Job(job) => {
             enforcement::stored_resources(kind, job);
             audit::changed(change);
             audit::note(&format!("job {}", job.id));
         }
-        Outcome::Plan(_) => audit::note(audit::DRY_RUN),
+        JobOrPlan::Plan(_) => audit::note(audit::DRY_RUN),
     }
     outcome
 }

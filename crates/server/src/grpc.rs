@@ -161,7 +161,7 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
         policy: Arc::clone(&rooms.policy),
         life: rooms.life.clone(),
     };
-    Routes::new(TagServiceServer::new(tags::Service(rooms.tags.clone())).max_decoding_message_size(max))
+    Routes::new(TagServiceServer::new(tags::Grpc(rooms.tags.clone())).max_decoding_message_size(max))
         .add_service(
             TagEventsServer::new(tags::EventService {
                 tags: rooms.tags.clone(),
@@ -171,14 +171,14 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
             .max_decoding_message_size(max),
         )
         .add_service(
-            NamespacesServer::new(namespaces::Service {
+            NamespacesServer::new(namespaces::Grpc {
                 orchestrator: rooms.orchestrator.clone(),
                 namespaces: rooms.namespaces.clone(),
             })
             .max_decoding_message_size(max),
         )
         .add_service(
-            AccessServer::new(access::Service {
+            AccessServer::new(access::Grpc {
                 credentials: rooms.credentials.clone(),
                 audit: rooms.audit.clone(),
                 ca_pem: rooms.ca_pem.clone(),
@@ -187,14 +187,14 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
             .max_decoding_message_size(max),
         )
         .add_service(
-            ControllerServer::new(controller::Service {
+            ControllerServer::new(controller::Grpc {
                 orchestrator: rooms.orchestrator.clone(),
                 namespaces: rooms.namespaces.clone(),
             })
             .max_decoding_message_size(max),
         )
         .add_service(
-            paragliderpb::controller_server::ControllerServer::new(controller_today::Service {
+            paragliderpb::controller_server::ControllerServer::new(controller_today::Grpc {
                 orchestrator: rooms.orchestrator.clone(),
                 namespaces: rooms.namespaces.clone(),
                 values: PluginValues::new(rooms.store.clone()),
@@ -202,24 +202,24 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
             .max_decoding_message_size(max),
         )
         .add_service(
-            OrchestratorServer::new(orchestrator::Service(rooms.orchestrator.clone()))
+            OrchestratorServer::new(orchestrator::Grpc(rooms.orchestrator.clone()))
                 .max_decoding_message_size(max),
         )
         .add_service(
-            ObjectsServer::new(objects::Service {
+            ObjectsServer::new(objects::Grpc {
                 changing: Changing { objects: rooms.objects.clone(), policy: rooms.policy.clone() },
                 serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),
         )
         .add_service(
-            KubernetesServer::new(kubernetes::Service(rooms.clusters.clone())).max_decoding_message_size(max),
+            KubernetesServer::new(kubernetes::Grpc(rooms.clusters.clone())).max_decoding_message_size(max),
         )
         .add_service(
-            PermissionsServer::new(permissions::Service(rooms.allows.clone())).max_decoding_message_size(max),
+            PermissionsServer::new(permissions::Grpc(rooms.allows.clone())).max_decoding_message_size(max),
         )
         .add_service(
-            PoliciesServer::new(policies::Service {
+            PoliciesServer::new(policies::Grpc {
                 policy: rooms.policy.clone(),
                 realisations: rooms.realisations.clone(),
                 explainer: rooms.explainer.clone(),
@@ -227,14 +227,14 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
             .max_decoding_message_size(max),
         )
         .add_service(
-            EnforcementServer::new(enforcement::Service {
+            EnforcementServer::new(enforcement::Grpc {
                 enforcement: rooms.enforcement.clone(),
                 serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),
         )
         .add_service(
-            FlowsServer::new(flows::Service {
+            FlowsServer::new(flows::Grpc {
                 flows: rooms.flows.clone(),
                 joined: Arc::clone(&rooms.hosts.records),
                 serving: rooms.serving.clone(),
@@ -242,32 +242,30 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
             .max_decoding_message_size(max),
         )
         .add_service(
-            ServicesServer::new(services::Service(rooms.services.clone())).max_decoding_message_size(max),
+            ServicesServer::new(services::Grpc(rooms.services.clone())).max_decoding_message_size(max),
         )
         .add_service(
-            SetsServer::new(local_sets::Service {
+            SetsServer::new(local_sets::Grpc {
                 services: rooms.services.clone(),
                 serving: rooms.serving.clone(),
                 life: rooms.life.clone(),
             })
             .max_decoding_message_size(max),
         )
+        .add_service(StorageServer::new(storage::Grpc(rooms.storage.clone())).max_decoding_message_size(max))
         .add_service(
-            StorageServer::new(storage::Service(rooms.storage.clone())).max_decoding_message_size(max),
+            OcsProviderServer::new(provider::Grpc(rooms.storage.clone())).max_decoding_message_size(max),
         )
         .add_service(
-            OcsProviderServer::new(provider::Service(rooms.storage.clone())).max_decoding_message_size(max),
-        )
-        .add_service(
-            AdminServer::new(admin::Service { about: rooms.about.clone(), store: rooms.store.clone() })
+            AdminServer::new(admin::Grpc { about: rooms.about.clone(), store: rooms.store.clone() })
                 .max_decoding_message_size(max),
         )
-        .add_service(NodesServer::new(nodes::Service(rooms.nodes.clone())).max_decoding_message_size(max))
+        .add_service(NodesServer::new(nodes::Grpc(rooms.nodes.clone())).max_decoding_message_size(max))
         // From strangers, and small.
         .add_service(
-            JoinServer::new(join::Service(rooms.admissions.clone())).max_decoding_message_size(JOIN_BYTES),
+            JoinServer::new(join::Grpc(rooms.admissions.clone())).max_decoding_message_size(JOIN_BYTES),
         )
-        .add_service(HostsServer::new(hosts::Service(rooms.hosts.clone())).max_decoding_message_size(max))
+        .add_service(HostsServer::new(hosts::Grpc(rooms.hosts.clone())).max_decoding_message_size(max))
         .add_service(Stream::<NodeFeed>::new(feed.clone()))
         .add_service(Stream::<DataplaneEvents>::new(feed.clone()))
         .add_service(Stream::<LaterDataplaneEvents>::new(feed))

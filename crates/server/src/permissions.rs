@@ -15,7 +15,7 @@ use model::{
     policy::{Object, antrea::Policy},
 };
 use orchestrator::{
-    execute::{Asking, Outcome, PermissionView},
+    execute::{Asking, JobOrPlan, PermissionView},
     plan::Undertaking,
 };
 use tonic::Code;
@@ -102,8 +102,8 @@ impl Allows {
             ..info
         });
         let (job, planned) = match outcome {
-            Outcome::Job(job) => (Some(views::job(&job)), None),
-            Outcome::Plan(plan) => (None, Some(views::plan(&plan))),
+            JobOrPlan::Job(job) => (Some(views::job(&job)), None),
+            JobOrPlan::Plan(plan) => (None, Some(views::plan(&plan))),
         };
         Ok(AllowOutcome { permission: info, job, planned, build: None })
     }

@@ -12,7 +12,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use model::{Direction, Member, PermitRule, Ports, Protocol, ResourceName, Segment, TagName, Traffic};
-use orchestrator::execute::{JobState, Orchestrator, OrchestratorError, Outcome, RuleHolder};
+use orchestrator::execute::{JobOrPlan, JobState, Orchestrator, OrchestratorError, RuleHolder};
 use serde::{Deserialize, Deserializer};
 use storage_backend::{Network, NetworkError};
 use storage_provider::{ConsumerId, Sources};
@@ -98,7 +98,7 @@ impl Permits {
     }
 
     /// Waits until a change is in force, for as long as a try may take.
-    async fn settle(&self, asked: Outcome) -> Result<(), String> {
+    async fn settle(&self, asked: JobOrPlan) -> Result<(), String> {
         let Some(job) = asked.job() else { return Ok(()) };
         match tokio::time::timeout(WAIT, self.orchestrator.wait(&job.id)).await {
             Ok(Ok(job)) if job.state == JobState::Done => Ok(()),

@@ -9,7 +9,7 @@ use std::{
 use model::{Address, EntryName, Host, Member, PermitRule, ResourceName, Segment, TagName, TagValue};
 use tags::{Graph, ResolvedMember};
 
-use super::{Orchestrator, OrchestratorError, Outcome, rules::address_of};
+use super::{JobOrPlan, Orchestrator, OrchestratorError, rules::address_of};
 use crate::plan::{ProblemKind, ResourceRecord, RuleStanding, Scope, plan, rules_in_force};
 
 /// What has rules.
@@ -60,7 +60,7 @@ impl Orchestrator {
         holder: &RuleHolder,
         rules: Vec<PermitRule>,
         dry_run: bool,
-    ) -> Result<Outcome, OrchestratorError> {
+    ) -> Result<JobOrPlan, OrchestratorError> {
         match holder {
             RuleHolder::Resource(name) => self.put_rules(name.clone(), rules, dry_run).await,
             RuleHolder::Tag(tag) => self.put_tag_rules(tag.clone(), rules, dry_run).await,
@@ -72,7 +72,7 @@ impl Orchestrator {
         holder: &RuleHolder,
         names: Vec<Segment>,
         dry_run: bool,
-    ) -> Result<Outcome, OrchestratorError> {
+    ) -> Result<JobOrPlan, OrchestratorError> {
         match holder {
             RuleHolder::Resource(name) => self.delete_rules(name.clone(), names, dry_run).await,
             RuleHolder::Tag(tag) => self.delete_tag_rules(tag.clone(), names, dry_run).await,

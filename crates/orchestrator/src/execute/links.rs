@@ -11,7 +11,7 @@ use super::{
     facts::Fact,
     orchestrator::expected,
     perform::new_key,
-    requests::{Asked, Outcome, phase_text},
+    requests::{Asked, JobOrPlan, phase_text},
 };
 use crate::plan::{LinkRecord, Phase, Subject};
 
@@ -33,7 +33,7 @@ pub struct LinkView {
 
 impl Orchestrator {
     /// Links two sites and keeps them linked. Asked again, or by many at once, it is one link.
-    pub async fn connect(&self, link: LinkName, dry_run: bool) -> Result<Outcome, OrchestratorError> {
+    pub async fn connect(&self, link: LinkName, dry_run: bool) -> Result<JobOrPlan, OrchestratorError> {
         for site in link.ends() {
             self.check_site(site).await?;
         }
@@ -62,7 +62,7 @@ impl Orchestrator {
     }
 
     /// Lets a link go when no rule needs it.
-    pub async fn disconnect(&self, link: LinkName, dry_run: bool) -> Result<Outcome, OrchestratorError> {
+    pub async fn disconnect(&self, link: LinkName, dry_run: bool) -> Result<JobOrPlan, OrchestratorError> {
         if !self.state.lock().intent.links.contains(&link) {
             return Err(OrchestratorError::UnknownLink { link });
         }
@@ -78,7 +78,7 @@ impl Orchestrator {
     }
 
     /// Gives a link's tunnels a new key. Both ends have it before either shows it to the other, so packets go on.
-    pub async fn rotate(&self, link: LinkName, dry_run: bool) -> Result<Outcome, OrchestratorError> {
+    pub async fn rotate(&self, link: LinkName, dry_run: bool) -> Result<JobOrPlan, OrchestratorError> {
         let key = Fact::MadeLink(link.clone(), None).key();
         let (record, as_read) = {
             let state = self.state.lock();

@@ -8,7 +8,7 @@ use model::{
 };
 use store::Expected;
 
-use super::{Elsewhere, Orchestrator, OrchestratorError, Outcome, facts::Fact, requests::Asked, state};
+use super::{Elsewhere, JobOrPlan, Orchestrator, OrchestratorError, facts::Fact, requests::Asked, state};
 use crate::plan::{
     Class, Half, Intent, Inventory, Places, Plan, Problem, ProblemKind, Subject, Undertaking, given, halves,
     plan, undertaking,
@@ -48,7 +48,7 @@ impl Orchestrator {
     }
 
     /// Stores a permission; none if it is there already. All of it is wanted from then on, or nothing of it.
-    pub async fn allow(&self, asking: Asking) -> Result<Option<Outcome>, OrchestratorError> {
+    pub async fn allow(&self, asking: Asking) -> Result<Option<JobOrPlan>, OrchestratorError> {
         let Asking { permission, build, .. } = &asking;
         let name = permission.name();
         if self.state.lock().intent.permissions.contains_key(&name) {
@@ -90,7 +90,7 @@ impl Orchestrator {
     }
 
     /// Takes a permission back, with all that it gave.
-    pub async fn deny(&self, name: &Segment, dry_run: bool) -> Result<Outcome, OrchestratorError> {
+    pub async fn deny(&self, name: &Segment, dry_run: bool) -> Result<JobOrPlan, OrchestratorError> {
         let (intent, permission) = {
             let state = self.state.lock();
             let found = state.intent.permissions.get(name).cloned();

@@ -18,12 +18,12 @@ use crate::plan::{Inventory, Phase, Plan, Problem, ResourceIntent, Subject, adop
 
 /// What came of a request: work under way, or what the work would be.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum JobOrPlan {
     Job(Box<Job>),
     Plan(Box<Plan>),
 }
 
-impl Outcome {
+impl JobOrPlan {
     pub fn job(self) -> Option<Job> {
         match self {
             Self::Job(job) => Some(*job),
@@ -61,7 +61,7 @@ pub(super) struct Asked {
 
 impl Orchestrator {
     /// Makes a request come true, or says what it would do.
-    pub(super) async fn ask(&self, asked: Asked, dry_run: bool) -> Result<Outcome, OrchestratorError> {
+    pub(super) async fn ask(&self, asked: Asked, dry_run: bool) -> Result<JobOrPlan, OrchestratorError> {
         if dry_run {
             let (intent, inventory) = {
                 let mut state = self.state.lock();
@@ -70,7 +70,7 @@ impl Orchestrator {
             let mut intent = self.complete(&intent).ok_or(OrchestratorError::NotLoaded)?;
             let mut inventory = Inventory::clone(&inventory);
             asked.facts.into_iter().for_each(|fact| state::try_out(&mut intent, &mut inventory, fact));
-            return Ok(Outcome::Plan(Box::new(plan(&intent, &inventory))));
+            return Ok(JobOrPlan::Plan(Box::new(plan(&intent, &inventory))));
         }
         let job = Job::new(asked.what, asked.resources, asked.objects, asked.undo);
         let mut facts = asked.facts;
@@ -88,7 +88,7 @@ impl Orchestrator {
         };
         self.commit_if(facts, as_seen).await?;
         info!(job = job.id, what = job.what, "a job begins");
-        Ok(Outcome::Job(Box::new(job)))
+        Ok(JobOrPlan::Job(Box::new(job)))
     }
 
     pub(super) async fn check_site(&self, site: &Site) -> Result<(), OrchestratorError> {
@@ -107,7 +107,7 @@ impl Orchestrator {
         description: String,
         attach: bool,
         dry_run: bool,
-    ) -> Result<Outcome, OrchestratorError> {
+    ) -> Result<JobOrPlan, OrchestratorError> {
         let site = Site::of(&name);
         self.check_site(&site).await?;
         {
@@ -158,7 +158,7 @@ impl Orchestrator {
             }
             asked => asked?,
         };
-        if let Outcome::Plan(plan) = &mut outcome {
+        if let JobOrPlan::Plan(plan) = &mut outcome {
             plan.notes = notes;
         }
         Ok(outcome)
@@ -177,7 +177,7 @@ impl Orchestrator {
         &self,
         name: ResourceName,
         dry_run: bool,
-    ) -> Result<Outcome, OrchestratorError> {
+    ) -> Result<JobOrPlan, OrchestratorError> {
         // Asked before its rules go: what cannot be deleted stays as it is.
         if self.traits(&name.cloud).is_some_and(|traits| !traits.deletes) {
             let message = format!("{name} cannot be deleted: its plugin cannot take down what it made");

@@ -6,7 +6,7 @@ use model::{Address, EntryName, Member, PermitRule, ResourceName, Segment, TagNa
 use store::Expected;
 use tags::ResolvedMember;
 
-use super::{Orchestrator, OrchestratorError, Outcome, facts::Fact, requests::Asked};
+use super::{JobOrPlan, Orchestrator, OrchestratorError, facts::Fact, requests::Asked};
 use crate::plan::{Class, Places, Problem, ProblemKind, Subject};
 
 impl Orchestrator {
@@ -16,7 +16,7 @@ impl Orchestrator {
         resource: ResourceName,
         rules: Vec<PermitRule>,
         dry_run: bool,
-    ) -> Result<Outcome, OrchestratorError> {
+    ) -> Result<JobOrPlan, OrchestratorError> {
         if !self.state.lock().wants(&resource) {
             return Err(OrchestratorError::UnknownResource { resource });
         }
@@ -53,7 +53,7 @@ impl Orchestrator {
         resource: ResourceName,
         names: Vec<Segment>,
         dry_run: bool,
-    ) -> Result<Outcome, OrchestratorError> {
+    ) -> Result<JobOrPlan, OrchestratorError> {
         let names: BTreeSet<Segment> = names.into_iter().collect();
         {
             let state = self.state.lock();
@@ -97,7 +97,7 @@ impl Orchestrator {
         tag: TagName,
         rules: Vec<PermitRule>,
         dry_run: bool,
-    ) -> Result<Outcome, OrchestratorError> {
+    ) -> Result<JobOrPlan, OrchestratorError> {
         let graph = self.tags.graph().ok_or(OrchestratorError::NotLoaded)?;
         let resolved = graph.resolve(&tag).map_err(|_| OrchestratorError::UnknownTag { tag: tag.clone() })?;
         let as_resource = |member: &ResolvedMember| match member {
@@ -140,7 +140,7 @@ impl Orchestrator {
         tag: TagName,
         names: Vec<Segment>,
         dry_run: bool,
-    ) -> Result<Outcome, OrchestratorError> {
+    ) -> Result<JobOrPlan, OrchestratorError> {
         let names: BTreeSet<Segment> = names.into_iter().collect();
         {
             let state = self.state.lock();

@@ -35,7 +35,7 @@ type Reply<T> = Result<Response<T>, Status>;
 /// Audit records returned unless asked otherwise.
 const AUDIT_LIMIT: u32 = 100;
 
-pub(super) struct Service {
+pub(super) struct Grpc {
     pub credentials: Arc<Credentials>,
     pub audit: Arc<Audit>,
     pub ca_pem: String,
@@ -43,7 +43,7 @@ pub(super) struct Service {
 }
 
 #[tonic::async_trait]
-impl access_server::Access for Service {
+impl access_server::Access for Grpc {
     async fn create_token(&self, request: Request<CreateTokenRequest>) -> Reply<CreateTokenResponse> {
         let maker = credential(&request);
         let request = request.into_inner();
@@ -183,7 +183,7 @@ impl access_server::Access for Service {
     }
 }
 
-impl Service {
+impl Grpc {
     /// Revokes what was made with a credential that is gone, puts that on record, and says what it was.
     async fn revoke_made_with(&self, credential: &Credential) -> Result<Vec<String>, Failure> {
         let mut also = Vec::new();

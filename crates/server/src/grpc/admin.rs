@@ -13,13 +13,13 @@ use crate::{about::About, failure::Failure};
 /// Size of the pieces a backup is sent in, well below what every gRPC client accepts.
 const CHUNK: usize = 1 << 20;
 
-pub(super) struct Service {
+pub(super) struct Grpc {
     pub about: About,
     pub store: Store,
 }
 
 #[tonic::async_trait]
-impl admin_server::Admin for Service {
+impl admin_server::Admin for Grpc {
     async fn get_status(&self, _: Request<GetStatusRequest>) -> Result<Response<v1::Status>, Status> {
         Ok(Response::new(self.about.tell().await?))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use drivers::namespaces::{NamespaceError, Namespaces};
 use model::{LinkName, Segment, Site, change::What};
-use orchestrator::execute::{JobState, Orchestrator, Outcome};
+use orchestrator::execute::{JobOrPlan, JobState, Orchestrator};
 use tonic::{Code, Request, Response, Status};
 use wire::invisinetspb::{
     AddressSpace, AddressSpaceMapping, AddressSpaceMappingList, BasicResponse, ConnectCloudsRequest,
@@ -17,13 +17,13 @@ use crate::{audit, failure::Failure};
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service {
+pub(super) struct Grpc {
     pub orchestrator: Arc<Orchestrator>,
     pub namespaces: Namespaces,
 }
 
 #[tonic::async_trait]
-impl controller_server::Controller for Service {
+impl controller_server::Controller for Grpc {
     async fn find_unused_address_space(&self, request: Request<Namespace>) -> Reply<AddressSpace> {
         let namespace = self.namespace(&request.get_ref().namespace).await?;
         let space = self.orchestrator.find_unused_space(namespace.as_ref()).await.map_err(Failure::from)?;
@@ -55,7 +55,7 @@ impl controller_server::Controller for Service {
     }
 }
 
-impl Service {
+impl Grpc {
     /// One that there is. An empty one asks for all, as clients of later revisions do.
     async fn namespace(&self, text: &str) -> Result<Option<Segment>, Failure> {
         if text.is_empty() {
@@ -94,7 +94,7 @@ pub(super) async fn connect(
     let b = Site { namespace: name(namespace_b)?, cloud: name(cloud_b)? };
     let link = LinkName::new(a, b).map_err(|err| Failure::invalid(&err))?;
     audit::changed(super::orchestrator::link_change(&link, What::Created));
-    let Outcome::Job(job) = orchestrator.connect(link, false).await? else {
+    let JobOrPlan::Job(job) = orchestrator.connect(link, false).await? else {
         return Err(Failure::new(Code::Internal, "a plan where a job was asked for"));
     };
     let job = orchestrator.wait(&job.id).await?;

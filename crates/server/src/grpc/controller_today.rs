@@ -27,14 +27,14 @@ use crate::{
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service {
+pub(super) struct Grpc {
     pub orchestrator: Arc<Orchestrator>,
     pub namespaces: Namespaces,
     pub values: PluginValues,
 }
 
 #[tonic::async_trait]
-impl controller_server::Controller for Service {
+impl controller_server::Controller for Grpc {
     async fn find_unused_address_spaces(
         &self,
         request: Request<FindUnusedAddressSpacesRequest>,

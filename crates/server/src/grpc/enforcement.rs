@@ -8,13 +8,13 @@ use wire::trestle::v1::{EnforcementRequest, EnforcementState, enforcement_server
 
 use crate::{enforcement::Enforcement, failure::Failure, serving::Serving};
 
-pub(super) struct Service {
+pub(super) struct Grpc {
     pub enforcement: Arc<Enforcement>,
     pub serving: Arc<Serving>,
 }
 
 #[tonic::async_trait]
-impl enforcement_server::Enforcement for Service {
+impl enforcement_server::Enforcement for Grpc {
     type WatchEnforcementStream = Pin<Box<dyn Stream<Item = Result<EnforcementState, Status>> + Send>>;
 
     async fn watch_enforcement(

@@ -19,14 +19,14 @@ use crate::{
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service {
+pub(super) struct Grpc {
     pub flows: Option<Arc<Flows>>,
     pub joined: Arc<Hosts>,
     pub serving: Arc<Serving>,
 }
 
 #[tonic::async_trait]
-impl flows_server::Flows for Service {
+impl flows_server::Flows for Grpc {
     type FollowFlowsStream = Pin<Box<dyn Stream<Item = Result<FlowList, Status>> + Send>>;
 
     async fn report_flows(&self, request: Request<NodeFlows>) -> Reply<NodeFlowsTaken> {

@@ -10,10 +10,10 @@ use crate::hosts::Hosts;
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service(pub Hosts);
+pub(super) struct Grpc(pub Hosts);
 
 #[tonic::async_trait]
-impl hosts_server::Hosts for Service {
+impl hosts_server::Hosts for Grpc {
     async fn list_hosts(&self, _: Request<ListHostsRequest>) -> Reply<ListHostsResponse> {
         Ok(Response::new(ListHostsResponse { hosts: self.0.list() }))
     }

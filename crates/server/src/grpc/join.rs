@@ -21,10 +21,10 @@ use crate::{
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service(pub Arc<Admissions>);
+pub(super) struct Grpc(pub Arc<Admissions>);
 
 #[tonic::async_trait]
-impl join_server::Join for Service {
+impl join_server::Join for Grpc {
     async fn challenge(&self, _: Request<ChallengeRequest>) -> Reply<ChallengeResponse> {
         let now = Timestamp::now().as_second();
         let certificate_seconds = i64::try_from(self.0.lifetime().as_secs()).unwrap_or(i64::MAX);

@@ -5,10 +5,10 @@ use wire::trestle::v1::{ListClustersRequest, ListClustersResponse, kubernetes_se
 
 use crate::clusters::Clusters;
 
-pub(super) struct Service(pub Clusters);
+pub(super) struct Grpc(pub Clusters);
 
 #[tonic::async_trait]
-impl kubernetes_server::Kubernetes for Service {
+impl kubernetes_server::Kubernetes for Grpc {
     async fn list_clusters(
         &self,
         _: Request<ListClustersRequest>,

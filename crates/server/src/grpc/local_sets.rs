@@ -22,14 +22,14 @@ use crate::{
 /// Items on their way to a slow reader; more wait in the catalogue, as the newest state.
 const QUEUE: usize = 256;
 
-pub(super) struct Service {
+pub(super) struct Grpc {
     pub services: Arc<Services>,
     pub serving: Arc<Serving>,
     pub life: Life,
 }
 
 #[tonic::async_trait]
-impl Sets for Service {
+impl Sets for Grpc {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<OpItem, Status>> + Send>>;
 
     async fn watch(

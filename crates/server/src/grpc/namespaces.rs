@@ -15,13 +15,13 @@ use crate::{audit, failure::Failure};
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service {
+pub(super) struct Grpc {
     pub orchestrator: Arc<Orchestrator>,
     pub namespaces: Namespaces,
 }
 
 #[tonic::async_trait]
-impl namespaces_server::Namespaces for Service {
+impl namespaces_server::Namespaces for Grpc {
     async fn list_namespaces(&self, _: Request<ListNamespacesRequest>) -> Reply<ListNamespacesResponse> {
         let namespaces = self.namespaces.list().await.map_err(Failure::from)?;
         let namespaces = namespaces.into_iter().map(Into::into).collect();

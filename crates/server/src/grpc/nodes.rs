@@ -5,10 +5,10 @@ use wire::trestle::v1::{GetNodeRequest, GetNodeResponse, ListNodesRequest, ListN
 
 use crate::nodes::Nodes;
 
-pub(super) struct Service(pub Nodes);
+pub(super) struct Grpc(pub Nodes);
 
 #[tonic::async_trait]
-impl nodes_server::Nodes for Service {
+impl nodes_server::Nodes for Grpc {
     async fn list_nodes(&self, _: Request<ListNodesRequest>) -> Result<Response<ListNodesResponse>, Status> {
         Ok(Response::new(ListNodesResponse { nodes: self.0.list().await? }))
     }

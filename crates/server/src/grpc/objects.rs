@@ -22,13 +22,13 @@ use crate::{
 type Reply<T> = Result<Response<T>, Status>;
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-pub(super) struct Service {
+pub(super) struct Grpc {
     pub changing: Changing,
     pub serving: Arc<Serving>,
 }
 
 #[tonic::async_trait]
-impl objects_server::Objects for Service {
+impl objects_server::Objects for Grpc {
     async fn apply_objects(&self, request: Request<ApplyObjectsRequest>) -> Reply<ApplyObjectsResponse> {
         Ok(Response::new(self.changing.apply(request.into_inner()).await?))
     }

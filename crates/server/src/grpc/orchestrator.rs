@@ -8,7 +8,7 @@ use model::{
     change::{Change, What},
 };
 use orchestrator::{
-    execute::{JobState, Orchestrator, Outcome, RuleHolder as On},
+    execute::{JobOrPlan, JobState, Orchestrator, RuleHolder as On},
     plan::Scope,
 };
 use tonic::{Request, Response, Status};
@@ -35,10 +35,10 @@ use crate::{
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service(pub Arc<Orchestrator>);
+pub(super) struct Grpc(pub Arc<Orchestrator>);
 
 #[tonic::async_trait]
-impl orchestrator_server::Orchestrator for Service {
+impl orchestrator_server::Orchestrator for Grpc {
     type WatchJobStream = Pin<Box<dyn Stream<Item = Result<JobInfo, Status>> + Send>>;
 
     async fn list_clouds(&self, _: Request<ListCloudsRequest>) -> Reply<ListCloudsResponse> {
@@ -216,10 +216,10 @@ fn link(request: &LinkRequest) -> Result<(LinkName, bool), Failure> {
     Ok((link, request.dry_run))
 }
 
-fn outcome(outcome: Outcome) -> Reply<v1::ChangeOutcome> {
+fn outcome(outcome: JobOrPlan) -> Reply<v1::ChangeOutcome> {
     Ok(Response::new(match outcome {
-        Outcome::Job(job) => v1::ChangeOutcome { job: Some(views::job(&job)), ..Default::default() },
-        Outcome::Plan(plan) => {
+        JobOrPlan::Job(job) => v1::ChangeOutcome { job: Some(views::job(&job)), ..Default::default() },
+        JobOrPlan::Plan(plan) => {
             v1::ChangeOutcome { job: None, plan: plan.to_string(), planned: Some(views::plan(&plan)) }
         }
     }))

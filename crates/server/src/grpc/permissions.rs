@@ -10,10 +10,10 @@ use crate::permissions::Allows;
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service(pub Allows);
+pub(super) struct Grpc(pub Allows);
 
 #[tonic::async_trait]
-impl permissions_server::Permissions for Service {
+impl permissions_server::Permissions for Grpc {
     async fn allow(&self, request: Request<AllowRequest>) -> Reply<AllowOutcome> {
         Ok(Response::new(self.0.allow(request.get_ref()).await?))
     }

@@ -13,14 +13,14 @@ use crate::{explain::Explainer, realisation::Realisations};
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service {
+pub(super) struct Grpc {
     pub policy: Arc<Policy>,
     pub realisations: Realisations,
     pub explainer: Explainer,
 }
 
 #[tonic::async_trait]
-impl policies_server::Policies for Service {
+impl policies_server::Policies for Grpc {
     async fn list_policies(&self, request: Request<ListPoliciesRequest>) -> Reply<ListPoliciesResponse> {
         let policies = self.realisations.policies(&self.policy, request.get_ref().places);
         Ok(Response::new(ListPoliciesResponse { policies }))

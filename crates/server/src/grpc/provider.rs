@@ -35,10 +35,10 @@ use crate::{
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service(pub Option<Arc<Storage>>);
+pub(super) struct Grpc(pub Option<Arc<Storage>>);
 
 #[tonic::async_trait]
-impl OcsProvider for Service {
+impl OcsProvider for Grpc {
     async fn on_board_consumer(
         &self,
         request: Request<OnBoardConsumerRequest>,
@@ -242,7 +242,7 @@ fn made(onboarded: Onboarded, origin: &Origin) -> (String, Vec<u8>) {
     (onboarded.id.expose().to_owned(), onboarded.granted)
 }
 
-impl Service {
+impl Grpc {
     /// Where a call comes from whose sealed id is good. It is proven also if what is asked for is not ready yet.
     async fn known<T>(&self, request: &Request<T>, sealed: &str) -> Result<Origin, Failure> {
         let origin = Origin::of(request);

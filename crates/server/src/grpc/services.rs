@@ -11,10 +11,10 @@ use wire::trestle::v1::{
 
 use crate::services_view as view;
 
-pub(super) struct Service(pub Arc<Services>);
+pub(super) struct Grpc(pub Arc<Services>);
 
 #[tonic::async_trait]
-impl services_server::Services for Service {
+impl services_server::Services for Grpc {
     async fn list_services(
         &self,
         request: Request<ListServicesRequest>,

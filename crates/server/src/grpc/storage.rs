@@ -34,7 +34,7 @@ const LIFETIME: u64 = 48 * 3600;
 const LONGEST: u64 = 365 * 24 * 3600;
 
 #[derive(Clone)]
-pub(crate) struct Service(pub Option<Arc<Storage>>);
+pub(crate) struct Grpc(pub Option<Arc<Storage>>);
 
 /// The storage, or that there is none.
 pub(super) fn enabled(storage: &Option<Arc<Storage>>) -> Result<&Storage, Failure> {
@@ -47,7 +47,7 @@ pub(super) fn enabled(storage: &Option<Arc<Storage>>) -> Result<&Storage, Failur
 }
 
 #[tonic::async_trait]
-impl storage_server::Storage for Service {
+impl storage_server::Storage for Grpc {
     async fn create_ticket(&self, request: Request<CreateTicketRequest>) -> Reply<CreateTicketResponse> {
         let request = request.into_inner();
         let lifetime = match request.lifetime_seconds {
@@ -280,7 +280,7 @@ impl storage_server::Storage for Service {
     }
 }
 
-impl Service {
+impl Grpc {
     async fn find(&self, storage: &Storage, id: ConsumerId) -> Result<v1::Consumer, Failure> {
         let found = stored(storage, id).await?;
         let usage = match storage.provider.usage(id).await {

@@ -30,10 +30,10 @@ use crate::{
 
 type Reply<T> = Result<Response<T>, Status>;
 
-pub(super) struct Service(pub Arc<Tags>);
+pub(super) struct Grpc(pub Arc<Tags>);
 
 #[tonic::async_trait]
-impl TagService for Service {
+impl TagService for Grpc {
     async fn set_tag(&self, request: Request<TagMapping>) -> Reply<BasicResponse> {
         let (tag, value) = tag_value(request.into_inner()).map_err(|err| Failure::invalid(&err))?;
         let message = format!("Created/updated tag: {tag}");
@@ -104,7 +104,7 @@ impl TagService for Service {
     }
 }
 
-impl Service {
+impl Grpc {
     async fn ask(&self, request: TagRequest, message: String) -> Reply<BasicResponse> {
         audit::changed(tag_changed(&self.0, request).await?);
         Ok(Response::new(BasicResponse { success: true, message }))

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use model::change::{Change, What};
-use orchestrator::execute::{Job, JobState, Orchestrator, Outcome};
+use orchestrator::execute::{Job, JobOrPlan, JobState, Orchestrator};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use tonic::Code;
 use utoipa::IntoParams;
@@ -69,13 +69,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Asked {
 /// Answers 202 with the job; 200 with the plan of a dry run; 200 with `done` for a caller that waited.
 pub(super) async fn answer(
     orchestrator: &Arc<Orchestrator>,
-    outcome: Outcome,
+    outcome: JobOrPlan,
     wait: bool,
     done: impl FnOnce() -> Result<Response, Failure>,
 ) -> Result<Response, Failure> {
     let job = match outcome {
-        Outcome::Plan(plan) => return Ok(Json(views::plan(&plan)).into_response()),
-        Outcome::Job(job) => *job,
+        JobOrPlan::Plan(plan) => return Ok(Json(views::plan(&plan)).into_response()),
+        JobOrPlan::Job(job) => *job,
     };
     if !wait {
         return Ok(accepted(&job));

@@ -17,7 +17,7 @@ use wire::trestle::v1::{
 use super::body::{Body, Done, Path, Query};
 use crate::{
     failure::{Failure, Problem},
-    grpc::storage::Service,
+    grpc::storage::Grpc,
 };
 
 /// All tickets.
@@ -220,6 +220,6 @@ pub(super) async fn label_consumer(
     Ok(Json(service(&storage).label_consumer(Request::new(request)).await?.into_inner()))
 }
 
-pub(super) fn service(storage: &Option<Arc<Storage>>) -> Service {
-    Service(storage.clone())
+pub(super) fn service(storage: &Option<Arc<Storage>>) -> Grpc {
+    Grpc(storage.clone())
 }

@@ -14,7 +14,7 @@ use std::{
 
 use futures::StreamExt as _;
 use storage_provider::{
-    Consumer, ConsumerId, Data, Event, Loss, Mark, NetworkState, Observed, Outcome, Phase, Plan, Step,
+    Consumer, ConsumerId, Data, Event, Loss, Mark, NetworkState, Observed, Phase, Plan, Reached, Step,
     VaultId, plan,
 };
 use tokio::time::Instant;
@@ -109,23 +109,23 @@ impl<R: Records, B: Backend> Provider<R, B> {
             for step in &steps {
                 self.apply(consumer, *step).await?;
             }
-            if let Outcome::Lost(loss) = then {
+            if let Reached::Lost(loss) = then {
                 if !consumer.is_deleting() {
                     self.backend.withhold(consumer.id).await?;
                 }
                 return Err(StepError::Lost(self.placed(loss).await));
             }
-            if steps.iter().any(|step| step.touches_data()) && then == Outcome::Ready {
+            if steps.iter().any(|step| step.touches_data()) && then == Reached::Ready {
                 observed = self.backend.observe(consumer.id).await?;
             }
             Ok::<_, StepError>((steps.len(), then, observed.data()))
         };
         match done.await {
-            Ok((steps, Outcome::Gone, _)) => {
+            Ok((steps, Reached::Gone, _)) => {
                 self.reports.lock().remove(&consumer.id);
                 (Entry::Removed, Reconciled::Gone { steps })
             }
-            Ok((steps, Outcome::Kept, _)) => (Entry::Nothing, Reconciled::Kept { steps }),
+            Ok((steps, Reached::Kept, _)) => (Entry::Nothing, Reconciled::Kept { steps }),
             Ok((steps, _, data)) => (Entry::Ready(data), Reconciled::Ready { steps }),
             // The storage as a whole is out of reach, which says nothing of this consumer.
             Err(StepError::Backend(error @ BackendError::Degraded { .. })) => {
@@ -260,7 +260,7 @@ impl<R: Records, B: Backend> Provider<R, B> {
         let network = self.network_state(consumer).await.unwrap_or(NetworkState::Differs);
         let planned = plan(consumer, vault, observed, network, self.now());
         consumer.phase == Phase::Ready
-            && planned == Plan { steps: Vec::new(), then: Outcome::Ready }
+            && planned == Plan { steps: Vec::new(), then: Reached::Ready }
             && consumer.data == observed.data()
     }
 

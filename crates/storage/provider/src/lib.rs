@@ -38,7 +38,7 @@ pub use desired::{DesiredState, desired_state};
 pub use grant::{GrantError, Ledger, LedgerError, grant};
 pub use id::{ConsumerId, IdSealer, ParseConsumerIdError, SealError, SealKey, SealKeyId, UnsealError};
 pub use identity::{Data, Found, Loss, Mark, VaultId, Verdict, VolumeId, judge};
-pub use plan::{NetworkState, Observed, ObservedStorage, Outcome, Plan, Step, plan};
+pub use plan::{NetworkState, Observed, ObservedStorage, Plan, Reached, Step, plan};
 pub use quantity::{Format, ParseQuantityError, Quantity};
 pub use rates::{Rates, RatesError};
 pub use refusal::{Code, Refusal};

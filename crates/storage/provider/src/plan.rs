@@ -123,11 +123,11 @@ impl Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub steps: Vec<Step>,
-    pub then: Outcome,
+    pub then: Reached,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Reached {
     Ready,
     Gone,
     /// It leaves, nobody reaches its data, and that is kept for a while.
@@ -147,14 +147,14 @@ pub fn plan(
     let Consumer { data, phase, granted, .. } = consumer;
     if consumer.is_deleting() {
         return match data.elsewhere(vault) {
-            Some(loss) => Plan { steps: Vec::new(), then: Outcome::Lost(loss) },
+            Some(loss) => Plan { steps: Vec::new(), then: Reached::Lost(loss) },
             None if consumer.is_kept_at(now) => keeping(observed, network),
             None => removal(observed, network),
         };
     }
     let never_ready = *phase == Phase::Configuring;
     match judge(data, never_ready, vault, &observed.found, &observed.gone, observed.trouble.as_deref()) {
-        Verdict::Lost(loss) => Plan { steps: Vec::new(), then: Outcome::Lost(loss) },
+        Verdict::Lost(loss) => Plan { steps: Vec::new(), then: Reached::Lost(loss) },
         Verdict::Fresh => {
             upkeep(consumer, Vec::new(), Step::EnsureStorage { bytes: *granted }, observed, network)
         }
@@ -195,14 +195,14 @@ fn upkeep(
     if network == NetworkState::Differs {
         steps.push(Step::Permit);
     }
-    Plan { steps, then: Outcome::Ready }
+    Plan { steps, then: Reached::Ready }
 }
 
 /// The first half of a removal. Sessions are ended at each look: they may outlive their credentials.
 fn keeping(observed: &Observed, network: NetworkState) -> Plan {
     let Plan { mut steps, .. } = removal(observed, network);
     steps.retain(|step| matches!(step, Step::Revoke | Step::Withdraw));
-    Plan { steps, then: Outcome::Kept }
+    Plan { steps, then: Reached::Kept }
 }
 
 fn removal(observed: &Observed, network: NetworkState) -> Plan {
@@ -220,7 +220,7 @@ fn removal(observed: &Observed, network: NetworkState) -> Plan {
     if observed.trash || observed.storage.is_some() {
         steps.push(Step::Purge);
     }
-    Plan { steps, then: Outcome::Gone }
+    Plan { steps, then: Reached::Gone }
 }
 
 #[cfg(test)]
@@ -245,7 +245,7 @@ mod tests {
         let observed = Observed { storage: storage(Some(10), 3), credentials: true, ..Observed::default() };
         assert_eq!(
             plan(&example(1, 10), &observed, NetworkState::Unmanaged),
-            Plan { steps: vec![], then: Outcome::Ready }
+            Plan { steps: vec![], then: Reached::Ready }
         );
     }
 
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(plan(&consumer, &trashed, NetworkState::Unmanaged).steps, [Step::Purge]);
         assert_eq!(
             plan(&consumer, &Observed::default(), NetworkState::Unmanaged),
-            Plan { steps: vec![], then: Outcome::Gone }
+            Plan { steps: vec![], then: Reached::Gone }
         );
     }
 
@@ -310,7 +310,7 @@ mod tests {
         let full = Observed { storage: storage(Some(10), 3), credentials: true, ..Observed::default() };
         consumer.kept_until = Some(101);
         let kept = plan(&consumer, &full, NetworkState::Differs);
-        assert_eq!((&kept.steps[..], kept.then), (&[Step::Revoke, Step::Withdraw][..], Outcome::Kept));
+        assert_eq!((&kept.steps[..], kept.then), (&[Step::Revoke, Step::Withdraw][..], Reached::Kept));
         consumer.kept_until = Some(100);
         assert!(plan(&consumer, &full, NetworkState::Unmanaged).steps.contains(&Step::Purge));
     }
@@ -337,7 +337,7 @@ mod tests {
         consumer.data = Data::Made([("data".to_owned(), mark)].into());
         consumer.phase = Phase::Ready;
         let lost = plan(&consumer, &Observed::default(), NetworkState::Differs);
-        assert!(lost.steps.is_empty() && matches!(lost.then, Outcome::Lost(Loss::Everything)), "{lost:?}");
+        assert!(lost.steps.is_empty() && matches!(lost.then, Reached::Lost(Loss::Everything)), "{lost:?}");
         // What is there is kept and put in shape, never made.
         let found =
             Observed { found: [("data".to_owned(), Found::Whole(mark))].into(), ..Observed::default() };
@@ -350,7 +350,7 @@ mod tests {
         consumer.data = Data::Made([("data".to_owned(), away)].into());
         consumer.handle(Event::Offboarded).unwrap();
         let left = plan(&consumer, &found, NetworkState::Differs);
-        assert!(left.steps.is_empty() && matches!(left.then, Outcome::Lost(Loss::Elsewhere { .. })));
+        assert!(left.steps.is_empty() && matches!(left.then, Reached::Lost(Loss::Elsewhere { .. })));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use cloud_api::{CloudErrorKind, Machine};
 
 use super::house::{House, resource, rule};
-use crate::execute::{JobState, OrchestratorError, Outcome};
+use crate::execute::{JobOrPlan, JobState, OrchestratorError};
 use crate::plan::ProblemKind;
 
 fn machine(network: &str, space: &str, address: &str) -> Machine {
@@ -29,7 +29,7 @@ async fn what_exists_is_attached_linked_and_let_go() {
     house.create("ns.gcp.b", "east").await.unwrap();
     let asked =
         house.orchestrator.create_resource(resource("ns.azure.old"), "vm-1".to_owned(), true, true).await;
-    let Ok(Outcome::Plan(plan)) = asked else { panic!("a plan was asked for") };
+    let Ok(JobOrPlan::Plan(plan)) = asked else { panic!("a plan was asked for") };
     let text = plan.to_string();
     assert!(text.contains("adopt network ns.azure.west-theirs with 172.16.0.0/20"), "{text}");
     assert!(text.contains("*  vm-1: nothing passes"), "{text}");

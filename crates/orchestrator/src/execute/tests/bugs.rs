@@ -6,7 +6,7 @@ use futures::future::join_all;
 use model::Direction;
 
 use super::house::{House, both, resource, rule};
-use crate::execute::{JobState, OrchestratorError, Outcome};
+use crate::execute::{JobOrPlan, JobState, OrchestratorError};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_clouds_talk_after_a_rule_and_do_not_after_it_is_gone() {
@@ -176,7 +176,7 @@ async fn a_dry_run_changes_nothing() {
     // Rules of one end are reason enough for a link if they say so.
     let rules = both("ns.gcp.b").into_iter().map(|rule| rule.building(true)).collect();
     let outcome = house.orchestrator.put_rules(resource("ns.azure.a"), rules, true).await.unwrap();
-    let Outcome::Plan(plan) = outcome else { panic!("a plan") };
+    let JobOrPlan::Plan(plan) = outcome else { panic!("a plan") };
     assert!(plan.to_string().contains("link ns.azure and ns.gcp"), "{plan}");
     assert!(house.orchestrator.rules(&resource("ns.azure.a")).unwrap().is_empty());
     assert!(house.clouds.iter().all(|cloud| cloud.take_calls().is_empty()));

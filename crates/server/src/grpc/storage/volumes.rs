@@ -23,7 +23,7 @@ use wire::trestle::v1::{
     import_volume_request, volume_part::Part,
 };
 
-use super::{Service, enabled, refuse};
+use super::{Grpc, enabled, refuse};
 use crate::{
     access::{Caller, Peer},
     audit,
@@ -77,7 +77,7 @@ impl Whose {
     }
 }
 
-impl Service {
+impl Grpc {
     pub(super) async fn volumes(
         &self,
         whose: Whose,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use cloud_sim::{Faults, Machine};
-use orchestrator::execute::Outcome;
+use orchestrator::execute::JobOrPlan;
 
 use super::house::{CLOUDS, House, PING, description};
 
@@ -24,7 +24,7 @@ impl House {
             .create_resource(name.parse().unwrap(), machine.id.clone(), true, true)
             .await
             .unwrap();
-        let Outcome::Plan(plan) = asked else { panic!("a plan was asked for") };
+        let JobOrPlan::Plan(plan) = asked else { panic!("a plan was asked for") };
         assert!(plan.problems.is_empty() && !plan.notes.is_empty(), "{plan}");
         plan.to_string()
     }

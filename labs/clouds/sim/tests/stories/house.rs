@@ -13,7 +13,7 @@ use cloud_sim::Sim;
 use model::{Address, PermitRule, ResourceName, Segment, Site};
 pub use orchestrator::testing::{PING, both, rule};
 use orchestrator::{
-    execute::{Deployments, DeploymentsError, JobState, Options, Outcome},
+    execute::{Deployments, DeploymentsError, JobOrPlan, JobState, Options},
     testing,
 };
 
@@ -191,7 +191,7 @@ impl House {
     }
 
     /// Asks for a resource, without waiting.
-    pub async fn want(&self, name: &str, description: &str) -> Outcome {
+    pub async fn want(&self, name: &str, description: &str) -> JobOrPlan {
         let text = description.to_owned();
         self.orchestrator.create_resource(name.parse().unwrap(), text, false, false).await.unwrap()
     }
@@ -229,7 +229,7 @@ impl House {
         }
     }
 
-    pub async fn finish(&self, outcome: Outcome) {
+    pub async fn finish(&self, outcome: JobOrPlan) {
         let ended = self.house.finish(outcome).await.unwrap();
         assert_eq!(ended.state, JobState::Done, "{}", ended.message);
     }

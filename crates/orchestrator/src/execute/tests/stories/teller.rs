@@ -17,7 +17,7 @@ use super::{
     model::{Model, Was, What},
 };
 use crate::{
-    execute::{JobState, OrchestratorError, Outcome, facts},
+    execute::{JobOrPlan, JobState, OrchestratorError, facts},
     plan::{Inventory, Phase, ResourceRecord},
 };
 
@@ -202,7 +202,7 @@ impl Teller {
         before: Was,
         region: &str,
         rule: Option<PermitRule>,
-        asked: Result<Outcome, OrchestratorError>,
+        asked: Result<JobOrPlan, OrchestratorError>,
     ) {
         self.say(|| format!("put {what:?} {rule:?}: {:?}", asked.as_ref().err().map(ToString::to_string)));
         match asked {
@@ -241,7 +241,7 @@ impl Teller {
     }
 
     /// What came of a request to take something away.
-    async fn taken(&mut self, what: What, region: &str, asked: Result<Outcome, OrchestratorError>) {
+    async fn taken(&mut self, what: What, region: &str, asked: Result<JobOrPlan, OrchestratorError>) {
         self.say(|| format!("take {what:?}: {:?}", asked.as_ref().err().map(ToString::to_string)));
         match asked {
             Ok(_) => {
