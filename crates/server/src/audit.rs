@@ -123,7 +123,8 @@ impl Audit {
 
     /// Writes down what is about to happen. If that fails, it must not happen.
     pub fn intend(&self, record: Record) -> Result<Position, Failure> {
-        self.shared.intend(record).map(Position).map_err(|why| Failure::new(Code::Unavailable, why))
+        let intended = self.shared.intend(record).map(Position);
+        intended.map_err(|unrecorded| Failure::new(Code::Unavailable, unrecorded.to_string()))
     }
 
     /// Writes down what has happened. What cannot be written now is written as soon as it can.

@@ -73,6 +73,17 @@ struct Trouble {
     lost: u64,
 }
 
+/// Why what was about to happen must not.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "nothing was changed, because the record of it cannot be written to {}: {why}; make room there, or mend the disk",
+    path.display()
+)]
+pub struct Unrecorded {
+    path: PathBuf,
+    why: String,
+}
+
 impl Shared {
     pub fn new(dir: &Path, options: AuditConfig, metrics: Arc<Metrics>) -> Self {
         let log = Log::open(dir);
@@ -111,7 +122,7 @@ impl Shared {
         self.write_or_hold(&mut state, vec![record]);
     }
 
-    pub fn intend(&self, record: Record) -> Result<Option<u64>, String> {
+    pub fn intend(&self, record: Record) -> Result<Option<u64>, Unrecorded> {
         let mut state = self.state.lock();
         let state = &mut *state;
         let written = match &state.trouble {
@@ -139,12 +150,7 @@ impl Shared {
             }
             WhenUnwritable::Refuse => {
                 trouble.into_iter().for_each(|trouble| trouble.refused += 1);
-                let path = state.log.path();
-                Err(format!(
-                    "nothing was changed, because the record of it cannot be written to {}: {why}; \
-                     make room there, or mend the disk",
-                    path.display()
-                ))
+                Err(Unrecorded { path: state.log.path(), why })
             }
         }
     }

@@ -4,9 +4,10 @@
 //! issuer cannot be reached. A token with a key that is not known has the keys fetched again, since issuers replace theirs; but not more
 //! than once in half a minute, since strangers make such tokens too.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use cloud_http::{HttpTransport, Reply, Request, Transport as _};
+use cloud_http::{HttpTransport, Reply, Request, Transport as _, TransportError};
+use common::chain;
 use http::{Method, header::AUTHORIZATION};
 use tokio::{sync::Mutex, time::Instant};
 use tracing::warn;
@@ -19,6 +20,25 @@ const USABLE: Duration = Duration::from_secs(24 * 3600);
 const PAUSE: Duration = Duration::from_secs(30);
 /// For an issuer to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why an issuer has not told what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerError {
+    #[error("{} cannot be read", path.display())]
+    Credential { path: PathBuf, source: io::Error },
+    #[error("the file of its keys cannot be read")]
+    File(#[source] io::Error),
+    #[error(transparent)]
+    Unreachable(#[from] TransportError),
+    #[error("no answer within {} s", PATIENCE.as_secs())]
+    Late,
+    #[error("the answer is {0}")]
+    Refused(u16),
+    #[error("that is no JSON Web Key Set")]
+    NoKeys(#[from] serde_json::Error),
+    #[error("they could not be fetched a moment ago")]
+    TriedLately,
+}
 
 /// What was fetched of one issuer. Who needs the same waits for who fetches it.
 #[derive(Default)]
@@ -45,10 +65,10 @@ impl KeyRing {
     /// The keys, with the one of this id if the issuer has it.
     pub async fn keys(&self, of: &IdentityConfig, id: Option<&str>) -> Result<Arc<Keys>, Failure> {
         if !of.keys.starts_with("https://") {
-            let read = std::fs::read(&of.keys).map_err(|err| err.to_string());
+            let read = std::fs::read(&of.keys).map_err(IssuerError::File);
             let keys = read.and_then(|bytes| parse(&bytes));
             return keys.map_err(|error| {
-                unavailable(of, "its keys cannot be read", &format!("{}: {error}", of.keys))
+                unavailable(of, "its keys cannot be read", &format!("{}: {}", of.keys, chain(&error)))
             });
         }
         let mut fetched = self.0.lock().await;
@@ -64,41 +84,46 @@ impl KeyRing {
                 Err(error) => error,
             }
         } else {
-            "they could not be fetched a moment ago".to_owned()
+            IssuerError::TriedLately
         };
         match usable {
             Some(keys) => {
                 if is_due {
+                    let error = chain(&error);
                     warn!(identity = of.name, error, "cannot fetch an issuer's keys; those it had are used");
                 }
                 Ok(keys)
             }
-            None => Err(unavailable(of, "its keys cannot be fetched", &format!("{}: {error}", of.keys))),
+            None => {
+                let error = format!("{}: {}", of.keys, chain(&error));
+                Err(unavailable(of, "its keys cannot be fetched", &error))
+            }
         }
     }
 }
 
-async fn fetch(of: &IdentityConfig) -> Result<Arc<Keys>, String> {
+async fn fetch(of: &IdentityConfig) -> Result<Arc<Keys>, IssuerError> {
     let reply = send(of, Request::new("keys of an issuer", Method::GET, &of.keys)).await?;
     if reply.status != 200 {
-        return Err(format!("the answer is {}", reply.status));
+        return Err(IssuerError::Refused(reply.status));
     }
     parse(&reply.body)
 }
 
-fn parse(bytes: &[u8]) -> Result<Arc<Keys>, String> {
-    serde_json::from_slice(bytes).map(Arc::new).map_err(|err| format!("that is no JSON Web Key Set: {err}"))
+fn parse(bytes: &[u8]) -> Result<Arc<Keys>, IssuerError> {
+    Ok(Arc::new(serde_json::from_slice(bytes)?))
 }
 
 /// Asks an issuer, showing what this controller has to show there.
-pub async fn send(of: &IdentityConfig, mut request: Request) -> Result<Reply, String> {
+pub async fn send(of: &IdentityConfig, mut request: Request) -> Result<Reply, IssuerError> {
     if let Some(path) = &of.credential {
-        let token = std::fs::read_to_string(path).map_err(|err| format!("{}: {err}", path.display()))?;
+        let unread = |source| IssuerError::Credential { path: path.clone(), source };
+        let token = std::fs::read_to_string(path).map_err(unread)?;
         request.header(AUTHORIZATION, &format!("Bearer {}", token.trim()));
     }
-    let transport = HttpTransport::new(of.ca.as_deref()).map_err(|err| err.to_string())?;
+    let transport = HttpTransport::new(of.ca.as_deref())?;
     let sent = tokio::time::timeout(PATIENCE, transport.send(&request)).await;
-    sent.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?.map_err(|err| err.to_string())
+    Ok(sent.map_err(|_| IssuerError::Late)??)
 }
 
 #[cfg(test)]

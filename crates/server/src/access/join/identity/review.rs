@@ -50,7 +50,7 @@ pub async fn ask(of: &IdentityConfig, token: &str) -> Result<Map<String, Value>,
     let request =
         Request::new("a review of a token", Method::POST, url).body("application/json", body.to_string());
     let trouble = |error: String| unavailable(of, "the cluster cannot be asked", &error);
-    let reply = keys::send(of, request).await.map_err(trouble)?;
+    let reply = keys::send(of, request).await.map_err(|err| trouble(common::chain(&err)))?;
     if !matches!(reply.status, 200 | 201) {
         let said: String = reply.text().chars().take(300).collect();
         return Err(trouble(format!("{} answers {}: {said}", of.server, reply.status)));
