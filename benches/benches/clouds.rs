@@ -10,7 +10,6 @@ mod tag_change;
 
 use std::{
     collections::BTreeSet,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,7 +18,6 @@ use cloud_api::{At, ResourceSpec, prelude::*};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
-use cloud_http::{Clock, auth::Environment};
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
 use ipnet::Ipv4Net;
@@ -103,31 +101,19 @@ impl Clouds {
 
 async fn clouds() -> Clouds {
     let sim = Sim::start().await.unwrap();
-    let clock: Arc<dyn Clock> = Arc::clone(&sim.clock) as _;
-    let keys = Environment::of([("AWS_ACCESS_KEY_ID", "AKID"), ("AWS_SECRET_ACCESS_KEY", "s")]);
-    let regions = Some(vec!["us-east-1".parse().unwrap()]);
-    let aws = AwsOptions { endpoint: Some(sim.url()), regions, ..AwsOptions::default() };
-    let aws = AwsCloud::with(&aws, keys.clone(), Some(Arc::clone(&clock)), None).unwrap();
-    let endpoint = Some(format!("{}/compute/v1", sim.url()));
-    let gcp = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
-    let gcp = GcpCloud::with(&gcp, keys.clone(), Some(Arc::clone(&clock)), None).unwrap();
+    let region = |name: &str| Some(vec![name.parse().unwrap()]);
+    let aws = AwsOptions { regions: region("us-east-1"), ..AwsOptions::default() };
     let azure = AzureOptions {
-        endpoint: Some(sim.url()),
         token: Some("t".to_owned()),
         subscription: Some("s1".to_owned()),
         resource_group: Some("g1".to_owned()),
         ..AzureOptions::default()
     };
-    let azure = AzureCloud::with(&azure, keys.clone(), Some(Arc::clone(&clock)), None).unwrap();
-    let url = sim.url();
-    let ibm = IbmOptions {
-        endpoint: Some(format!("{url}/{{region}}/v1")),
-        transit_endpoint: Some(format!("{url}/v1")),
-        regions: Some(vec!["us-south".parse().unwrap()]),
-        ..IbmOptions::default()
-    };
-    let keys = Environment::of([("IBMCLOUD_API_KEY", "k"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
-    let ibm = IbmCloud::with(&ibm, keys, Some(Arc::clone(&clock)), None).unwrap();
+    let ibm = IbmOptions { regions: region("us-south"), ..IbmOptions::default() };
+    let aws = AwsCloud::with(&aws, sim.world()).unwrap();
+    let azure = AzureCloud::with(&azure, sim.world()).unwrap();
+    let gcp = GcpCloud::with(&GcpOptions::default(), sim.world()).unwrap();
+    let ibm = IbmCloud::with(&ibm, sim.world()).unwrap();
     Clouds { sim, aws, azure, gcp, ibm }
 }
 

@@ -5,16 +5,12 @@
 use std::{
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    sync::{
-        Arc, LazyLock, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{LazyLock, Mutex},
     time::Duration,
 };
 
-use async_trait::async_trait;
 use cloud_api::{At, Cloud};
-use cloud_http::{Clock, auth::Environment};
+use cloud_http::{World, auth::Environment, testing::TestClock};
 use libfuzzer_sys::fuzz_target;
 use tokio::runtime::Runtime;
 
@@ -44,36 +40,23 @@ fn answer(mut client: TcpStream) {
     let _ = client.write_all(head.as_bytes()).and_then(|()| client.write_all(&body));
 }
 
-/// Pauses take no time.
-#[derive(Default)]
-struct Fast(AtomicU64);
-
-#[async_trait]
-impl Clock for Fast {
-    fn now(&self) -> Duration {
-        Duration::from_millis(1_700_000_000_000 + self.0.load(Ordering::Relaxed))
-    }
-
-    async fn sleep(&self, pause: Duration) {
-        self.0.fetch_add(pause.as_millis() as u64, Ordering::Relaxed);
-        tokio::task::yield_now().await;
-    }
-}
-
 fn cloud(which: u8) -> (Box<dyn Cloud>, At) {
-    let clock = || Some(Arc::new(Fast::default()) as Arc<dyn Clock>);
+    let world = |pairs: &[(&str, &str)]| World {
+        environment: Environment::of(pairs.iter().copied()),
+        clock: Some(TestClock::at(1_700_000_000)),
+        recorder: None,
+    };
     let url = URL.clone();
     let at = |site: &str, deployment: &str| At {
         site: site.parse().expect("a site"),
         deployment: deployment.to_owned(),
     };
-    let none: [(&str, &str); 0] = [];
     match which % 4 {
         0 => {
             let regions = Some(vec!["us-east-1".parse().expect("a name")]);
             let options = cloud_aws::AwsOptions { endpoint: Some(url), regions, ..Default::default() };
-            let keys = Environment::of([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "s")]);
-            let cloud = cloud_aws::AwsCloud::with(&options, keys, clock(), None).expect("it is complete");
+            let keys = world(&[("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "s")]);
+            let cloud = cloud_aws::AwsCloud::with(&options, keys).expect("it is complete");
             (Box::new(cloud), at("ns.aws", ""))
         }
         1 => {
@@ -83,7 +66,7 @@ fn cloud(which: u8) -> (Box<dyn Cloud>, At) {
                 kubernetes_clusters: true,
                 ..Default::default()
             };
-            let cloud = cloud_azure::AzureCloud::with(&options, Environment::of(none), clock(), None);
+            let cloud = cloud_azure::AzureCloud::with(&options, world(&[]));
             (Box::new(cloud.expect("it is complete")), at("ns.azure", "/subscriptions/s1/resourceGroups/g1"))
         }
         2 => {
@@ -96,7 +79,7 @@ fn cloud(which: u8) -> (Box<dyn Cloud>, At) {
                 kubernetes_clusters: true,
                 ..Default::default()
             };
-            let cloud = cloud_gcp::GcpCloud::with(&options, Environment::of(none), clock(), None);
+            let cloud = cloud_gcp::GcpCloud::with(&options, world(&[]));
             (Box::new(cloud.expect("it is complete")), at("ns.gcp", "projects/p1"))
         }
         _ => {
@@ -109,9 +92,8 @@ fn cloud(which: u8) -> (Box<dyn Cloud>, At) {
                 kubernetes_clusters: true,
                 ..Default::default()
             };
-            let key =
-                Environment::of([("IBMCLOUD_API_KEY", "k"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
-            let cloud = cloud_ibm::IbmCloud::with(&options, key, clock(), None).expect("it is complete");
+            let key = world(&[("IBMCLOUD_API_KEY", "k"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
+            let cloud = cloud_ibm::IbmCloud::with(&options, key).expect("it is complete");
             (Box::new(cloud), at("ns.ibm", ""))
         }
     }

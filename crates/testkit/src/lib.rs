@@ -14,6 +14,8 @@
 pub mod contract;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "contract")]
+pub mod lists;
 #[cfg(feature = "namespaces")]
 pub mod namespaces;
 #[cfg(feature = "packets")]

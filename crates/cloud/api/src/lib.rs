@@ -26,6 +26,7 @@ mod fake;
 pub mod grpc;
 mod kinds;
 mod lists;
+pub mod rules;
 pub mod twin;
 
 pub use contract::{

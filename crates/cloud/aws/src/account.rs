@@ -8,7 +8,7 @@
 use std::{future::Future, time::Duration};
 
 use cloud_api::{CloudError, Result};
-use cloud_http::{Class, Failure, Kind, Phase, Progress, Recent, Turns, wait};
+use cloud_http::{Failure, Kind, Phase, Progress, Recent, Turns, patiently, wait};
 use model::{Segment, Site};
 use tokio::sync::OnceCell;
 
@@ -178,21 +178,10 @@ impl<'p> Place<'p> {
     }
 
     /// Asks again while something is in use.
-    pub(crate) async fn patiently<F>(&self, mut ask: impl FnMut() -> F + Send) -> Result
+    pub(crate) async fn patiently<F>(&self, ask: impl FnMut() -> F + Send) -> Result
     where
         F: Future<Output = Result<(), Failure>> + Send,
     {
-        let clock = self.account.ec2.clock();
-        let end = clock.now() + PATIENCE;
-        let mut pause = Duration::from_secs(2);
-        loop {
-            match ask().await {
-                Err(failure) if failure.is(Class::InUse) && clock.now() < end => {
-                    clock.sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(15));
-                }
-                outcome => return Ok(outcome?),
-            }
-        }
+        Ok(patiently(self.account.ec2.clock(), PATIENCE, ask).await?)
     }
 }

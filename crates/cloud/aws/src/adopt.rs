@@ -9,6 +9,7 @@
 //! A VPC of ours has other tags, so nothing that deletes networks ever finds one of these.
 
 use cloud_api::{CloudError, Listing, Result};
+use cloud_http::or_gone;
 use ipnet::Ipv4Net;
 use model::Site;
 
@@ -16,7 +17,6 @@ use crate::{
     account::{Account, Place},
     attach::{self, Attached},
     attachments,
-    ec2::or_gone,
     marks::{mark, new_mark, old_mark},
     networks::{self, Network, region_and_vpc},
     routes::unroute,

@@ -1,12 +1,11 @@
 //! What is attached to transit gateways: networks, and the routes that lead to them.
 
 use cloud_api::{CloudError, Result};
-use cloud_http::{Pace, Progress, wait};
+use cloud_http::{Pace, Progress, or_gone, or_there, wait};
 use model::Site;
 
 use crate::{
     account::{Account, Place},
-    ec2::{or_gone, or_there},
     kinds::Ec2Kind,
     marks::Filter,
     networks::{self, Network},

@@ -1,13 +1,10 @@
 //! The plugin itself: how it is set up, and the contract's calls, each handed to the module of its object.
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    sync::Arc,
-};
+use std::net::{IpAddr, Ipv4Addr};
 
 use async_trait::async_trait;
 use cloud_api::{At, Attachment, Listing, PeeringSpec, ResourceSpec, Result, prelude::*};
-use cloud_http::{Clock, Recorder, Turn, auth::Environment};
+use cloud_http::{Turn, World};
 use ipnet::Ipv4Net;
 use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, Cost, Effort, GatewayState, PermitEntry, ResourceState,
@@ -48,16 +45,11 @@ impl AwsCloud {
 
     /// With the process's environment and clock.
     pub fn new(options: &AwsOptions) -> Result<Self> {
-        Self::with(options, Environment::process(), None, None)
+        Self::with(options, World::default())
     }
 
-    pub fn with(
-        options: &AwsOptions,
-        environment: Environment,
-        clock: Option<Arc<dyn Clock>>,
-        recorder: Option<Arc<dyn Recorder>>,
-    ) -> Result<Self> {
-        let ec2 = Ec2::new(options, environment, clock, recorder)?;
+    pub fn with(options: &AwsOptions, world: World) -> Result<Self> {
+        let ec2 = Ec2::new(options, world)?;
         let owner = options.owner.clone().unwrap_or_else(|| "trestle".to_owned());
         Ok(Self { account: Account::new(ec2, owner, options.regions.clone()) })
     }

@@ -8,12 +8,10 @@ mod answers;
 mod query;
 mod refusals;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use cloud_api::CloudError;
-use cloud_http::{
-    Access, Class, Client, Clock, Failure, Rates, Recorder, Repeat, Request, World, auth::Environment, form,
-};
+use cloud_http::{Access, Class, Client, Clock, Failure, Rates, Repeat, Request, World, form, or_gone};
 use http::Method;
 use model::Segment;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -66,18 +64,11 @@ pub(crate) struct Ec2 {
 }
 
 impl Ec2 {
-    pub(crate) fn new(
-        options: &AwsOptions,
-        environment: Environment,
-        clock: Option<Arc<dyn Clock>>,
-        recorder: Option<Arc<dyn Recorder>>,
-    ) -> Result<Self, CloudError> {
-        let endpoint = options.endpoint.clone().or_else(|| environment.get("AWS_ENDPOINT_URL_EC2"));
-        let world = World { ca: options.ca.as_deref(), clock, recorder };
-        let client = Client::open(world, refusals::Ec2Dialect, RATES, |transport, clock| {
-            AwsSigner::new("ec2", environment, transport, clock)
-        });
-        let client = client.map_err(|err| CloudError::invalid(format!("AWS: {err}")))?;
+    pub(crate) fn new(options: &AwsOptions, world: World) -> Result<Self, CloudError> {
+        let endpoint = options.endpoint.clone().or_else(|| world.environment.get("AWS_ENDPOINT_URL_EC2"));
+        let (ca, dialect) = (options.ca.as_deref(), refusals::Ec2Dialect);
+        let signer = |environment, transport, clock| AwsSigner::new("ec2", environment, transport, clock);
+        let client = Client::open("AWS", world, ca, dialect, RATES, signer)?;
         Ok(Self { client, endpoint })
     }
 
@@ -148,21 +139,5 @@ impl Ec2 {
         request.repeat = if is_read || manner == Manner::Safe { Repeat::Safe } else { Repeat::LookFirst };
         let reply = self.client.call(request).await?;
         answers::read(action, &reply)
-    }
-}
-
-pub(crate) fn or_gone<T>(outcome: Result<T, Failure>) -> Result<(), Failure> {
-    unless(Class::NotFound, outcome)
-}
-
-/// Something that is there already is as good as made.
-pub(crate) fn or_there<T>(outcome: Result<T, Failure>) -> Result<(), Failure> {
-    unless(Class::Exists, outcome)
-}
-
-fn unless<T>(fine: Class, outcome: Result<T, Failure>) -> Result<(), Failure> {
-    match outcome {
-        Err(failure) if !failure.is(fine) => Err(failure),
-        _ => Ok(()),
     }
 }

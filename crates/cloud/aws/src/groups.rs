@@ -11,7 +11,7 @@
 //! Rules stay in the group they are in; an empty group stays until its resource goes.
 
 use cloud_api::{CloudError, Result};
-use cloud_http::Class;
+use cloud_http::{Class, or_gone};
 use model::{Direction, Site};
 use sha2::{Digest as _, Sha256};
 
@@ -26,7 +26,7 @@ use crate::{
 
 /// 16 hexadecimal digits of SHA-256.
 pub(crate) fn short(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    common::hex(&Sha256::digest(text.as_bytes())[..8])
 }
 
 /// The name of a resource's nth group, counted from 0.
@@ -170,10 +170,9 @@ pub(crate) async fn closed(
         to_port: None,
         ip_ranges: vec![everywhere],
     };
-    match place.ask(&ask::RevokeSecurityGroupEgress { group_id: &id, ip_permissions: vec![all] }).await {
-        Err(failure) if !failure.is(Class::NotFound) => Err(failure.into()),
-        _ => Ok(id),
-    }
+    let revoked = ask::RevokeSecurityGroupEgress { group_id: &id, ip_permissions: vec![all] };
+    or_gone(place.ask(&revoked).await)?;
+    Ok(id)
 }
 
 fn gone(place: Place<'_>, uri: &Uri<'_>) -> CloudError {

@@ -1,6 +1,6 @@
 //! Permit lists: read the groups, plan, then at most one request per group, direction and kind of change.
 
-use cloud_api::{CloudError, Result, list_after};
+use cloud_api::{CloudError, Result, list_after, rules::is_strange};
 use cloud_http::{Class, Failure};
 use model::{Direction, PermitEntry, Ports, Protocol, Site};
 
@@ -190,16 +190,12 @@ pub(crate) async fn apply(place: Place<'_>, name: &str, id: &str, change: &Chang
 /// What to change in a group so that the wanted entries are there, and those before them are not.
 fn plan(current: &Rules, before: &[PermitEntry], wanted: &[PermitEntry]) -> Result<Change> {
     let (ours, strange): (Vec<_>, Vec<_>) =
-        entries_of(current).into_iter().partition(|entry| !entry.name.as_str().starts_with("not-ours "));
+        entries_of(current).into_iter().partition(|entry| !is_strange(entry));
     let mut wanted = rules_of(&list_after(ours, before, wanted))?;
     // What others put there stays, word for word, until somebody asks for it to go.
     for entry in strange.iter().filter(|entry| !before.contains(entry)) {
-        for (rule, description) in current.iter().filter(|(rule, _)| {
-            entry.targets().contains(&rule.prefix)
-                && entry.traffic.direction == rule.direction
-                && entry.traffic.protocol == rule.protocol
-                && entry.traffic.dst_ports == rule.ports
-        }) {
+        let is_its = |rule: &Rule| entry.targets().contains(&rule.prefix) && entry.traffic == rule.traffic();
+        for (rule, description) in current.iter().filter(|(rule, _)| is_its(rule)) {
             wanted.entry(rule.clone()).or_insert_with(|| description.clone());
         }
     }
@@ -208,21 +204,11 @@ fn plan(current: &Rules, before: &[PermitEntry], wanted: &[PermitEntry]) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use model::{EntryName, Traffic};
-
     use super::*;
 
     fn entry(name: &str, target: &str) -> PermitEntry {
-        let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(22)).unwrap();
-        PermitEntry::new(
-            EntryName::reported(name),
-            traffic,
-            [target.parse().unwrap()].into(),
-            BTreeSet::new(),
-        )
-        .unwrap()
+        let traffic = (Protocol::TCP, Ports::one(22));
+        testkit::lists::entry(name, Direction::Inbound, traffic, &[target], &[""; 0])
     }
 
     #[test]
@@ -233,10 +219,7 @@ mod tests {
         assert_eq!(plan(&current, &[], &[]).unwrap(), Change::default());
         let change = plan(&current, &[], &[entry("b", "10.0.0.2")]).unwrap();
         assert_eq!((change.authorize.len(), change.describe.len(), change.revoke.len()), (1, 0, 0));
-        let seen = entries_of(&current)
-            .into_iter()
-            .find(|entry| entry.name.as_str().starts_with("not-ours"))
-            .unwrap();
+        let seen = entries_of(&current).into_iter().find(is_strange).unwrap();
         let change = plan(&current, &[seen], &[]).unwrap();
         assert_eq!(change.revoke.keys().collect::<Vec<_>>(), [&strange]);
     }

@@ -1,10 +1,10 @@
 //! NAT: a gateway in a public subnet, which has a route table and an internet gateway of its own.
 
 use cloud_api::Result;
+use cloud_http::{or_gone, or_there};
 
 use crate::{
     account::Place,
-    ec2::{or_gone, or_there},
     kinds::Ec2Kind as _,
     networks::{self, Network},
     routes::{main_table, route, unroute},

@@ -1,11 +1,11 @@
 //! Routes of a VPC: which tables its resources use, and where they lead.
 
 use cloud_api::{CloudError, Result};
+use cloud_http::{or_gone, or_there};
 
 use crate::{
     account::{Account, Place},
     attach::attached_in,
-    ec2::{or_gone, or_there},
     marks::Filter,
     networks::Network,
     shapes::{Route, RouteTable, actions as ask},

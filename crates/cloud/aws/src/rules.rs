@@ -8,11 +8,14 @@
 //!                                  entry "db", which has it through the tags "ops" and "dev"
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use cloud_api::{CloudError, CloudErrorKind};
-use ipnet::IpNet;
-use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol, Traffic};
+pub use cloud_api::rules::Rule;
+use cloud_api::{
+    CloudError,
+    rules::{Gathered, no_source_ports, only_ipv4, tags_of, unsupported},
+};
+use model::{Direction, PermitEntry, Ports, Protocol};
 
 /// Rules per direction of one group, EC2's default.
 pub const MOST: usize = 60;
@@ -21,16 +24,6 @@ pub const MOST_GROUPS: usize = 5;
 /// EC2's bound on a description.
 const LONGEST: usize = 255;
 const MARK: &str = "trestle";
-
-/// What makes a rule of a group this rule.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rule {
-    pub direction: Direction,
-    pub protocol: Protocol,
-    /// Any for protocols without.
-    pub ports: Ports,
-    pub prefix: Address,
-}
 
 /// The rules of a group, with their descriptions.
 pub type Rules = BTreeMap<Rule, String>;
@@ -62,37 +55,20 @@ pub fn rules_of(entries: &[PermitEntry]) -> Result<Rules, CloudError> {
     let mut shares: BTreeMap<Rule, Vec<Share>> = BTreeMap::new();
     for entry in entries {
         let traffic = &entry.traffic;
-        let refuse = |why: &str| {
-            CloudError::new(CloudErrorKind::Unsupported, format!("the entry {} {why}", entry.name))
-        };
-        if traffic.src_ports != Ports::Any {
-            return Err(refuse(
-                "names source ports, which AWS security groups do not look at; leave them out",
-            ));
-        }
+        no_source_ports(entry, "AWS security groups")?;
+        only_ipv4(entry, "AWS")?;
         if traffic.protocol.has_ports()
             && !matches!(traffic.protocol, Protocol::TCP | Protocol::UDP)
             && traffic.dst_ports != Ports::Any
         {
-            return Err(refuse(
-                "names ports of a protocol for which AWS security groups know none; leave them out",
-            ));
+            let why = "names ports of a protocol for which AWS security groups know none; leave them out";
+            return Err(unsupported(entry, why));
         }
-        let texts: BTreeSet<String> = entry.targets().iter().map(ToString::to_string).collect();
-        let tags: Vec<String> = entry.tags.iter().filter(|tag| !texts.contains(*tag)).cloned().collect();
+        let tags = tags_of(entry);
         for target in entry.targets() {
-            if matches!(target.net(), IpNet::V6(_)) {
-                return Err(refuse("has an IPv6 target; networks of Trestle in AWS are IPv4 only"));
-            }
-            let rule = Rule {
-                direction: traffic.direction,
-                protocol: traffic.protocol,
-                ports: traffic.dst_ports,
-                prefix: *target,
-            };
             let literal = entry.tags.contains(&target.to_string());
             let share = Share { entry: entry.name.to_string(), literal, tags: tags.clone() };
-            shares.entry(rule).or_default().push(share);
+            shares.entry(Rule::new(traffic, *target)).or_default().push(share);
         }
     }
     for direction in [Direction::Inbound, Direction::Outbound] {
@@ -124,33 +100,22 @@ fn describe(shares: &[Share]) -> Result<String, CloudError> {
 
 /// The list that rules stand for. A rule that is not ours shows as an entry of its own, named after what it permits.
 pub fn entries_of(rules: &Rules) -> Vec<PermitEntry> {
-    let mut found: BTreeMap<(String, Traffic), (BTreeSet<Address>, BTreeSet<String>)> = BTreeMap::new();
+    let mut found = Gathered::default();
     for (rule, description) in rules {
-        let traffic = Traffic {
-            direction: rule.direction,
-            protocol: rule.protocol,
-            src_ports: Ports::Any,
-            dst_ports: rule.ports,
-        };
         let mut parts = description.split(';');
         let ours = parts.next() == Some(MARK);
         let shares: Vec<Share> = parts.filter_map(Share::read).collect();
         if !ours || shares.is_empty() {
-            let name = format!("not-ours {traffic} {}", rule.prefix);
-            found.entry((name, traffic)).or_default().0.insert(rule.prefix);
+            found.add(rule.strange_name(), rule.traffic(), [rule.prefix], []);
             continue;
         }
         for share in shares {
-            let (targets, tags) = found.entry((share.entry, traffic)).or_default();
-            targets.insert(rule.prefix);
-            tags.extend(share.tags);
-            tags.extend(share.literal.then(|| rule.prefix.to_string()));
+            let literal = share.literal.then(|| rule.prefix.to_string());
+            let tags = share.tags.into_iter().chain(literal);
+            found.add(share.entry, rule.traffic(), [rule.prefix], tags);
         }
     }
-    let entry = |((name, traffic), (targets, tags))| {
-        PermitEntry::new(EntryName::reported(name), traffic, targets, tags)
-    };
-    found.into_iter().filter_map(entry).collect()
+    found.entries()
 }
 
 /// What must change in a group.
@@ -186,15 +151,14 @@ pub fn difference(current: &Rules, wanted: &Rules) -> Change {
 
 #[cfg(test)]
 mod tests {
+    use cloud_api::CloudErrorKind;
     use proptest::prelude::*;
+    use testkit::lists;
 
     use super::*;
 
     fn entry(name: &str, port: u16, targets: &[&str], tags: &[&str]) -> PermitEntry {
-        let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(port)).unwrap();
-        let targets = targets.iter().map(|text| text.parse().unwrap()).collect();
-        let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
-        PermitEntry::new(EntryName::reported(name), traffic, targets, tags).unwrap()
+        lists::entry(name, Direction::Inbound, (Protocol::TCP, Ports::one(port)), targets, tags)
     }
 
     #[test]
@@ -238,25 +202,15 @@ mod tests {
     proptest! {
         /// Whatever the lists, applying the difference gives the wanted one, and it reads back as it was.
         #[test]
-        fn lists_survive_the_way_through_ec2(
-            a in proptest::collection::btree_map("[a-z]{1,3}", (80u16..83, proptest::collection::btree_set(1u8..6, 1..4), any::<bool>()), 0..5),
-            b in proptest::collection::btree_map("[a-z]{1,3}", (80u16..83, proptest::collection::btree_set(1u8..6, 1..4), any::<bool>()), 0..5),
-        ) {
-            let list = |map: &BTreeMap<String, (u16, BTreeSet<u8>, bool)>| -> Vec<PermitEntry> {
-                map.iter().map(|(name, (port, hosts, literal))| {
-                    let targets: Vec<String> = hosts.iter().map(|host| format!("10.0.0.{host}")).collect();
-                    let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
-                    entry(name, *port, &targets, if *literal { &targets[..1] } else { &["some.tag"] })
-                }).collect()
-            };
-            let (current, wanted) = (rules_of(&list(&a)).unwrap(), rules_of(&list(&b)).unwrap());
+        fn lists_survive_the_way_through_ec2(a in lists::any(), b in lists::any()) {
+            let (current, wanted) = (rules_of(&a).unwrap(), rules_of(&b).unwrap());
             let change = difference(&current, &wanted);
             let mut applied = current;
             applied.retain(|rule, _| !change.revoke.contains_key(rule));
             applied.extend(change.authorize);
             applied.extend(change.describe);
             prop_assert_eq!(&applied, &wanted);
-            prop_assert_eq!(entries_of(&applied), list(&b));
+            prop_assert_eq!(entries_of(&applied), b);
         }
     }
 }

@@ -9,14 +9,13 @@
 //! Here: the gateways themselves, and how hub and spokes are joined. What is attached to them: [`crate::attachments`].
 
 use cloud_api::{CloudError, Result};
-use cloud_http::{Kind as _, Phase, Progress, wait};
+use cloud_http::{Kind as _, Phase, Progress, or_there, wait};
 use ipnet::Ipv4Net;
 use model::{GatewayState, Site};
 
 use crate::{
     account::{Account, Place},
     attachments, connections,
-    ec2::or_there,
     kinds::Ec2Kind as _,
     marks::Filter,
     networks::{self, Network},

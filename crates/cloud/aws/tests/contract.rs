@@ -2,21 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::sync::Arc;
-
 use cloud_api::{
     At,
     conformance::{Subject, run},
 };
 use cloud_aws::{AwsCloud, AwsOptions};
-use cloud_http::auth::Environment;
 use cloud_sim::{Faults, Sim};
 use testkit::contract::keeps_the_contract;
 
 fn plugin(sim: &Sim) -> AwsCloud {
-    let options = AwsOptions { endpoint: Some(sim.url()), ..AwsOptions::default() };
-    let keys = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")];
-    AwsCloud::with(&options, Environment::of(keys), Some(Arc::clone(&sim.clock) as _), None).unwrap()
+    AwsCloud::with(&AwsOptions::default(), sim.world()).unwrap()
 }
 
 fn subject(cloud: &AwsCloud) -> Subject<'_> {

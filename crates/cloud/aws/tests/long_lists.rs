@@ -2,11 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use cloud_api::{At, ResourceSpec, prelude::*};
 use cloud_aws::{AwsCloud, AwsOptions};
-use cloud_http::auth::Environment;
 use cloud_sim::{Faults, Sim};
 use model::{Direction, EntryName, PermitEntry, Ports, Protocol, ResourceState, Segment, Traffic};
 
@@ -20,10 +19,7 @@ struct Lab {
 impl Lab {
     async fn new() -> Self {
         let sim = Sim::start().await.unwrap();
-        let options = AwsOptions { endpoint: Some(sim.url()), ..AwsOptions::default() };
-        let keys = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")];
-        let clock = Some(Arc::clone(&sim.clock) as _);
-        let cloud = AwsCloud::with(&options, Environment::of(keys), clock, None).unwrap();
+        let cloud = AwsCloud::with(&AwsOptions::default(), sim.world()).unwrap();
         let at = At { site: "ns.aws".parse().unwrap(), deployment: String::new() };
         let region: Segment = "us-east-1".parse().unwrap();
         cloud.ensure_network(&at, &region, "10.0.0.0/24".parse().unwrap()).await.unwrap();

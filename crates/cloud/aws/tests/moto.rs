@@ -5,7 +5,7 @@
 
 use cloud_api::{At, PeeringSpec, ResourceSpec, prelude::*};
 use cloud_aws::{AwsCloud, AwsOptions};
-use cloud_http::auth::Environment;
+use cloud_http::{World, auth::Environment};
 use model::{
     Direction, EntryName, NetworkName, PeeringName, PermitEntry, Ports, Protocol, ResourceState, Segment,
     Traffic,
@@ -36,7 +36,8 @@ async fn moto_is_content() {
     let options =
         AwsOptions { endpoint: Some(endpoint), regions: Some(regions.clone()), ..AwsOptions::default() };
     let keys = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")];
-    let cloud = AwsCloud::with(&options, Environment::of(keys), None, None).unwrap();
+    let world = World { environment: Environment::of(keys), ..World::default() };
+    let cloud = AwsCloud::with(&options, world).unwrap();
     let (one, two) = (at("ns.aws"), at("other.aws"));
     let made = make(&cloud, &one, &regions[0], "10.0.0.0/16").await;
     make(&cloud, &two, &regions[0], "10.1.0.0/16").await;

@@ -5,14 +5,13 @@
 
 mod refusals;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use cloud_api::CloudError;
 use cloud_http::{
-    Class, Client, Clock, Failure, Objects, Pace, Progress, Rates, Recent, Recorder, Reply, Request, World,
-    auth::{Bearer, Environment, FixedToken, TokenSource, azure::AzureTokens},
-    read_json, wait,
+    Class, Client, Clock, Failure, Objects, Pace, Progress, Rates, Recent, Reply, Request, World,
+    auth::azure::AzureTokens, if_there, or_gone, read_json, wait,
 };
 use http::Method;
 use refusals::{ArmDialect, Refusal};
@@ -106,23 +105,10 @@ fn whole<'p>(path: &'p str, kind: &'p str) -> (&'p str, &'p str) {
 }
 
 impl Arm {
-    pub fn new(
-        options: &AzureOptions,
-        environment: Environment,
-        clock: Option<Arc<dyn Clock>>,
-        recorder: Option<Arc<dyn Recorder>>,
-    ) -> Result<Self, CloudError> {
-        let endpoint = options.endpoint.clone().or_else(|| environment.get("ARM_ENDPOINT"));
-        let endpoint = endpoint.as_deref().unwrap_or(ENDPOINT).trim_end_matches('/').to_owned();
-        let world = World { ca: options.ca.as_deref(), clock, recorder };
-        let client = Client::open(world, ArmDialect, RATES, |transport, clock| {
-            let source: Arc<dyn TokenSource> = match &options.token {
-                Some(token) => Arc::new(FixedToken(token.clone())),
-                None => Arc::new(AzureTokens::new(environment, transport, Arc::clone(&clock))),
-            };
-            Bearer::new(source, clock)
-        });
-        let client = client.map_err(|err| CloudError::invalid(format!("Azure: {err}")))?;
+    pub fn new(options: &AzureOptions, world: World) -> Result<Self, CloudError> {
+        let endpoint = world.environment.endpoint(&options.endpoint, "ARM_ENDPOINT", ENDPOINT);
+        let (ca, token) = (options.ca.as_deref(), options.token.clone());
+        let client = Client::bearing("Azure", world, ca, ArmDialect, RATES, token, AzureTokens::new)?;
         Ok(Self { client, endpoint, recent: Recent::default() })
     }
 
@@ -156,11 +142,8 @@ impl Arm {
 
     async fn read<T: DeserializeOwned>(&self, path: &str, kind: &str) -> Result<Option<T>, Failure> {
         let operation = format!("{kind}/read");
-        match self.send(&operation, Method::GET, self.url(path, kind), None).await {
-            Ok(reply) => read_answer(&operation, &reply).map(Some),
-            Err(failure) if failure.is(Class::NotFound) => Ok(None),
-            Err(failure) => Err(failure),
-        }
+        let there = if_there(self.send(&operation, Method::GET, self.url(path, kind), None).await)?;
+        there.map(|reply| read_answer(&operation, &reply)).transpose()
     }
 
     /// The objects of a kind in a resource group or a subscription.
@@ -323,10 +306,7 @@ impl<K: Object> Objects<K> for Arm {
     }
 
     async fn delete(&self, id: &Id<K>) -> Result<(), Failure> {
-        match self.change(&Work::on(Method::DELETE, id, "", None)).await {
-            Err(failure) if failure.is(Class::NotFound) => Ok(()),
-            outcome => outcome.map(drop),
-        }
+        or_gone(self.change(&Work::on(Method::DELETE, id, "", None)).await)
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -356,8 +336,7 @@ mod tests {
     #[tokio::test]
     async fn answers_cannot_send_the_token_elsewhere() {
         let options = AzureOptions { token: Some("t".into()), ..AzureOptions::default() };
-        let none: [(&str, &str); 0] = [];
-        let arm = Arm::new(&options, Environment::of(none), None, None).unwrap();
+        let arm = Arm::new(&options, World::default()).unwrap();
         for url in ["https://management.azure.com.evil.example/x", "http://169.254.169.254/"] {
             let err = arm.send("x", Method::GET, url.to_owned(), None).await.unwrap_err();
             assert!(matches!(err, Failure::Unreadable { .. }), "{err}");

@@ -1,10 +1,10 @@
 //! The plugin itself: the contract's calls, each handed to the module of its object.
 
-use std::{net::Ipv4Addr, sync::Arc};
+use std::net::Ipv4Addr;
 
 use async_trait::async_trait;
 use cloud_api::{At, Attachment, Listing, PeeringSpec, ResourceSpec, prelude::*};
-use cloud_http::{Clock, Recorder, Turns, auth::Environment};
+use cloud_http::{Turns, World};
 use ipnet::Ipv4Net;
 use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, Cost, Effort, GatewayState, PermitEntry, ResourceState,
@@ -45,17 +45,12 @@ impl AzureCloud {
 
     /// With the process's environment and clock.
     pub fn new(options: &AzureOptions) -> Result<Self> {
-        Self::with(options, Environment::process(), None, None)
+        Self::with(options, World::default())
     }
 
-    pub fn with(
-        options: &AzureOptions,
-        environment: Environment,
-        clock: Option<Arc<dyn Clock>>,
-        recorder: Option<Arc<dyn Recorder>>,
-    ) -> Result<Self> {
-        let settings = Settings::of(options, &environment)?;
-        Ok(Self { arm: Arm::new(options, environment, clock, recorder)?, settings, turns: Turns::default() })
+    pub fn with(options: &AzureOptions, world: World) -> Result<Self> {
+        let settings = Settings::of(options, &world.environment)?;
+        Ok(Self { arm: Arm::new(options, world)?, settings, turns: Turns::default() })
     }
 
     fn at(&self, at: &At) -> Result<Place<'_>> {

@@ -7,10 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cloud_api::{CloudError, CloudErrorKind};
+pub use cloud_api::rules::open as open_entry;
+use cloud_api::{
+    CloudError,
+    rules::{STRANGE, is_strange, literal_in, only_ipv4, strange, tags_of, unsupported},
+};
 use cloud_http::letters;
-use ipnet::{IpNet, Ipv4Net};
-use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol, Traffic};
+use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol};
 use serde::{Deserialize, Serialize};
 
 use crate::types::{Child, RuleProperties};
@@ -26,8 +29,6 @@ const LONGEST: usize = 140;
 const FIRST_PRIORITY: u32 = 100;
 /// The first that entries never have.
 const BASE_PRIORITY: u32 = 4080;
-/// What entries that nobody here made are called, before the rule's own name.
-const STRANGE: &str = "not-ours ";
 
 /// Targets that the rule names itself: all, or some by their place in the ordered targets.
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,17 +52,17 @@ fn word(direction: Direction) -> &'static str {
 /// The rules that entries need, given the rules that are there and those that always are. What somebody else put there
 /// stays, unless it is an entry to delete. Refused if Azure cannot express the entries or has no room for them.
 pub fn rules_of(current: &[Rule], entries: &[PermitEntry], base: &[Rule]) -> Result<Vec<Rule>, CloudError> {
-    let strange = |name: &str| entries.iter().any(|entry| entry.name.as_str() == format!("{STRANGE}{name}"));
+    let is_kept = |name: &str| entries.iter().any(|entry| entry.name.as_str() == format!("{STRANGE}{name}"));
     let place_of = |rule: &Rule| (rule.direction(), rule.properties.priority);
     let is_in_place = |rule: &Rule| base.iter().any(|own| place_of(own) == place_of(rule));
     let mut rules: Vec<Rule> = current
         .iter()
         .filter(|rule| !rule.is_ours() && !is_in_place(rule))
-        .filter(|rule| rule.is("Deny") || strange(&rule.name))
+        .filter(|rule| rule.is("Deny") || is_kept(&rule.name))
         .cloned()
         .collect();
     let mut wanted = Vec::new();
-    for entry in entries.iter().filter(|entry| !entry.name.as_str().starts_with(STRANGE)) {
+    for entry in entries.iter().filter(|entry| !is_strange(entry)) {
         wanted.extend(rules_of_entry(entry)?);
     }
     place(&mut rules, current, wanted);
@@ -114,18 +115,13 @@ fn check_room(rules: &[Rule]) -> Result<(), CloudError> {
 }
 
 fn rules_of_entry(entry: &PermitEntry) -> Result<Vec<Rule>, CloudError> {
-    let unsupported = |what: String| {
-        let message = format!("the entry {} {what}", entry.name);
-        Err(CloudError::new(CloudErrorKind::Unsupported, message))
-    };
-    if let Some(v6) = entry.targets().iter().find(|target| matches!(target.net(), IpNet::V6(_))) {
-        return unsupported(format!("has the IPv6 target {v6}; networks of Trestle in Azure are IPv4 only"));
-    }
+    only_ipv4(entry, "Azure")?;
     let Some(protocol) = protocol(entry.traffic.protocol) else {
         let number = entry.traffic.protocol;
-        return unsupported(format!(
+        let why = format!(
             "permits the protocol {number}; Azure's rules know TCP, UDP, ICMP, ESP, AH, or all of them"
-        ));
+        );
+        return Err(unsupported(entry, why));
     };
     let targets: Vec<String> = entry.targets().iter().map(|target| target.net().to_string()).collect();
     let mut properties = RuleProperties {
@@ -156,15 +152,13 @@ fn rules_of_entry(entry: &PermitEntry) -> Result<Vec<Rule>, CloudError> {
 }
 
 fn note(entry: &PermitEntry) -> String {
-    let texts: Vec<String> = entry.targets().iter().map(ToString::to_string).collect();
-    let literal: Vec<usize> = (0..texts.len()).filter(|place| entry.tags.contains(&texts[*place])).collect();
-    let tags = entry.tags.iter().filter(|tag| !texts.contains(tag)).cloned().collect();
-    let literal = match literal.len() {
-        0 => Literal::All(false),
-        all if all == texts.len() => Literal::All(true),
-        _ => Literal::Some(literal),
+    let targets: Vec<Address> = entry.targets().iter().copied().collect();
+    let literal = match literal_in(entry, &targets) {
+        (literal, _) if literal.is_empty() => Literal::All(false),
+        (_, true) => Literal::All(true),
+        (literal, false) => Literal::Some(literal),
     };
-    serde_json::to_string(&Note(entry.name.to_string(), tags, literal)).unwrap_or_default()
+    serde_json::to_string(&Note(entry.name.to_string(), tags_of(entry), literal)).unwrap_or_default()
 }
 
 fn protocol(protocol: Protocol) -> Option<&'static str> {
@@ -223,13 +217,6 @@ pub fn entries_of(rules: &[Rule], base: &[Rule]) -> Vec<PermitEntry> {
     entries
 }
 
-/// Everything is let through in a direction.
-pub fn open_entry(name: &str, direction: Direction) -> Option<PermitEntry> {
-    let traffic = Traffic::new(direction, Protocol::Any, Ports::Any, Ports::Any).ok()?;
-    let all = [Address::from(IpNet::V4(Ipv4Net::default()))].into();
-    PermitEntry::new(EntryName::reported(format!("{STRANGE}{name}")), traffic, all, BTreeSet::new())
-}
-
 fn entry(Note(name, tags, literal): Note, rule: &Rule) -> Option<PermitEntry> {
     let targets = rule.targets();
     let named = targets.iter().enumerate().filter(|(place, _)| match &literal {
@@ -241,8 +228,7 @@ fn entry(Note(name, tags, literal): Note, rule: &Rule) -> Option<PermitEntry> {
 }
 
 fn strange_entry(name: &str, rule: &Rule) -> Option<PermitEntry> {
-    let name = EntryName::reported(format!("{STRANGE}{name}"));
-    PermitEntry::new(name, rule.traffic(), rule.targets(), BTreeSet::new())
+    strange(name, rule.traffic(), rule.targets())
 }
 
 fn whole(rules: &[Rule]) -> BTreeSet<Whole<'_>> {

@@ -2,58 +2,20 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use async_trait::async_trait;
 use cloud_api::{At, CloudErrorKind, Listing, prelude::*};
 use cloud_azure::{AzureCloud, AzureOptions};
-use cloud_http::{Clock, auth::Environment};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
+use cloud_http::{
+    World,
+    testing::{Server, TestClock},
 };
 
-/// A clock on which nobody waits.
-#[derive(Default)]
-struct Fast(Mutex<Duration>);
-
-#[async_trait]
-impl Clock for Fast {
-    fn now(&self) -> Duration {
-        *self.0.lock().unwrap()
-    }
-
-    async fn sleep(&self, pause: Duration) {
-        *self.0.lock().unwrap() += pause;
-    }
-}
-
-/// An Azure that says the same to whatever it is asked; and the first lines of the requests.
-async fn azure_that_says(body: &'static str) -> (AzureCloud, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let requests = Arc::clone(&asked);
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut request = Vec::new();
-            while !request.ends_with(b"\r\n\r\n") && stream.read_buf(&mut request).await.is_ok_and(|n| n > 0)
-            {
-            }
-            let line = String::from_utf8_lossy(&request).lines().next().unwrap_or_default().to_owned();
-            requests.lock().unwrap().push(line);
-            let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json";
-            let reply = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-            let _ = stream.write_all(reply.as_bytes()).await;
-        }
-    });
-    let options = AzureOptions { endpoint, token: Some("t".to_owned()), ..AzureOptions::default() };
-    let none: [(&str, &str); 0] = [];
-    let clock = Arc::new(Fast::default());
-    (AzureCloud::with(&options, Environment::of(none), Some(clock), None).unwrap(), asked)
+/// An Azure that says the same to whatever it is asked.
+async fn azure_that_says(body: &'static str) -> (AzureCloud, Server) {
+    let server = Server::start(|_| Some(body.to_owned())).await;
+    let (endpoint, token) = (Some(server.url.clone()), Some("t".to_owned()));
+    let options = AzureOptions { endpoint, token, ..AzureOptions::default() };
+    let world = World { clock: Some(TestClock::at(0)), ..World::default() };
+    (AzureCloud::with(&options, world).unwrap(), server)
 }
 
 fn at() -> At {
@@ -62,7 +24,7 @@ fn at() -> At {
 
 /// The calls fail with a word of what is wrong, and have only read.
 async fn refuses(body: &'static str, wrong: &str) {
-    let (cloud, asked) = azure_that_says(body).await;
+    let (cloud, azure) = azure_that_says(body).await;
     let region = "westus2".parse().unwrap();
     let outcomes = [
         cloud.list(&at()).await.map(drop),
@@ -78,8 +40,7 @@ async fn refuses(body: &'static str, wrong: &str) {
         told += usize::from(err.message.contains(wrong));
     }
     assert!(told > 0, "nobody says {wrong}");
-    let asked = asked.lock().unwrap();
-    assert!(!asked.is_empty() && asked.iter().all(|line| line.starts_with("GET ")), "{asked:?}");
+    assert!(azure.only_read(), "{:?}", azure.asked());
 }
 
 #[tokio::test]
@@ -106,9 +67,9 @@ async fn lists_are_refused_with_the_path_of_what_is_wrong() {
 async fn odd_objects_of_others_are_passed_over() {
     let body = r#"{"nextLink":null,"value":[{"id":"/i","name":"n","location":"l","tags":null,"new":1,
         "properties":{"provisioningState":"Odd","subnets":null,"securityRules":null,"addressSpace":{}}}]}"#;
-    let (cloud, asked) = azure_that_says(body).await;
+    let (cloud, azure) = azure_that_says(body).await;
     assert_eq!(cloud.list(&at()).await.unwrap(), Listing::default());
-    assert_eq!(asked.lock().unwrap().len(), 2);
+    assert_eq!(azure.asked().len(), 2);
 }
 
 #[tokio::test]
@@ -133,7 +94,7 @@ async fn objects_are_refused_with_the_path_of_what_is_wrong() {
 async fn a_group_whose_rules_cannot_be_read_is_not_written() {
     let body = r#"{"id":"/i","name":"n","location":"l",
         "properties":{"securityRules":[{"name":"r","properties":{"direction":"Inbound","access":"Allow","protocol":"*"}}]}}"#;
-    let (cloud, asked) = azure_that_says(body).await;
+    let (cloud, azure) = azure_that_says(body).await;
     let uri = "/subscriptions/s1/resourceGroups/g1/providers/Microsoft.Compute/virtualMachines/vm";
     for outcome in [
         cloud.permit_list(&at(), uri).await.map(drop),
@@ -148,5 +109,5 @@ async fn a_group_whose_rules_cannot_be_read_is_not_written() {
         err.message.contains("properties.securityRules[0].properties: missing field `priority`"),
         "{err}"
     );
-    assert!(asked.lock().unwrap().iter().all(|line| line.starts_with("GET ")));
+    assert!(azure.only_read(), "{:?}", azure.asked());
 }

@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use cloud_api::{At, CloudErrorKind, ResourceSpec, prelude::*};
 use cloud_azure::{AzureCloud, AzureOptions};
-use cloud_http::{HttpTransport, Request, Transport as _, auth::Environment};
+use cloud_http::{HttpTransport, Request, Transport as _};
 use cloud_sim::Sim;
 use model::{
     ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, ResourceState, Secret, Segment, Site,
@@ -15,9 +15,7 @@ use model::{
 use serde_json::{Value, json};
 
 fn plugin(sim: &Sim, options: AzureOptions) -> AzureCloud {
-    let options = AzureOptions { endpoint: Some(sim.url()), token: Some("t".to_owned()), ..options };
-    let none: [(&str, &str); 0] = [];
-    AzureCloud::with(&options, Environment::of(none), Some(Arc::clone(&sim.clock) as _), None).unwrap()
+    AzureCloud::with(&AzureOptions { token: Some("t".to_owned()), ..options }, sim.world()).unwrap()
 }
 
 fn at() -> At {

@@ -2,28 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::sync::Arc;
-
 use cloud_api::{
     At,
     conformance::{Subject, run},
 };
 use cloud_azure::{AzureCloud, AzureOptions};
-use cloud_http::auth::Environment;
 use cloud_sim::{Faults, Sim};
 use testkit::contract::keeps_the_contract;
 
 fn plugin(sim: &Sim) -> AzureCloud {
-    let endpoint = Some(sim.url());
-    let options = AzureOptions { endpoint, kubernetes_clusters: true, ..AzureOptions::default() };
     // The token comes from the simulated token endpoint.
-    let principal = [
-        ("AZURE_TENANT_ID", "t1".to_owned()),
-        ("AZURE_CLIENT_ID", "c1".to_owned()),
-        ("AZURE_CLIENT_SECRET", "s".to_owned()),
-        ("AZURE_AUTHORITY_HOST", sim.url()),
-    ];
-    AzureCloud::with(&options, Environment::of(principal), Some(Arc::clone(&sim.clock) as _), None).unwrap()
+    let options = AzureOptions { kubernetes_clusters: true, ..AzureOptions::default() };
+    AzureCloud::with(&options, sim.world()).unwrap()
 }
 
 fn description(location: &str, more: &str) -> String {

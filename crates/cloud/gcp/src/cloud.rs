@@ -7,7 +7,7 @@ use cloud_api::{
     At, Attachment, CloudError, Listing, PeeringSpec, ResourceSpec, clusters_allowed, endpoints_allowed,
     prelude::*,
 };
-use cloud_http::{Clock, Recorder, auth::Environment};
+use cloud_http::World;
 use ipnet::Ipv4Net;
 use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, Cost, Effort, GatewayState, PermitEntry, ResourceState,
@@ -51,18 +51,13 @@ impl GcpCloud {
 
     /// With the process's environment and clock.
     pub fn new(options: &GcpOptions) -> Result<Self> {
-        Self::with(options, Environment::process(), None, None)
+        Self::with(options, World::default())
     }
 
-    pub fn with(
-        options: &GcpOptions,
-        environment: Environment,
-        clock: Option<Arc<dyn Clock>>,
-        recorder: Option<Arc<dyn Recorder>>,
-    ) -> Result<Self> {
-        let project = options.project.clone().or_else(|| environment.get("GOOGLE_CLOUD_PROJECT"));
+    pub fn with(options: &GcpOptions, world: World) -> Result<Self> {
+        let project = options.project.clone().or_else(|| world.environment.get("GOOGLE_CLOUD_PROJECT"));
         Ok(Self {
-            apis: Arc::new(google::open(options, environment, clock, recorder)?.into()),
+            apis: Arc::new(google::open(options, world)?.into()),
             owner: options.owner.clone().unwrap_or_else(|| "trestle".to_owned()),
             private_endpoints: options.private_endpoints,
             kubernetes_clusters: options.kubernetes_clusters,

@@ -11,7 +11,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
-use cloud_http::{Answer, Class, Clock, Failure, Objects, Pace, Progress, encode_component, wait};
+use cloud_http::{
+    Answer, Class, Clock, Failure, Objects, Pace, Progress, encode_component, or_gone, or_there, wait,
+};
 use http::Method;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -115,7 +117,7 @@ impl Compute {
 
     /// Makes an object. One that is there already is fine: its name says what it is.
     pub(crate) async fn insert<K: Resource>(&self, place: &Place, body: &K) -> Result<(), Failure> {
-        unless(Class::Exists, self.create(place, body).await)
+        or_there(self.create(place, body).await)
     }
 
     /// Deletes an object. One that is not there is fine.
@@ -123,7 +125,7 @@ impl Compute {
         let (place, path) = (&link.place(), link.path().to_owned());
         let operation = operation::<K>(place, "delete");
         let change = Change { operation, method: Method::DELETE, place, path, body: None };
-        unless(Class::NotFound, self.change(change).await)
+        or_gone(self.change(change).await)
     }
 
     /// Changes the fields of an object that are said.
@@ -203,14 +205,6 @@ impl Compute {
         let status = ended.http_error_status_code.unwrap_or(500);
         let answer = Answer { class: class(status, &code, &message), code, message };
         Ok(Err(Failure::Refused { operation: operation.clone(), status, answer }))
-    }
-}
-
-/// An outcome for which one class of refusals is as good as success.
-pub(crate) fn unless(fine: Class, outcome: Result<(), Failure>) -> Result<(), Failure> {
-    match outcome {
-        Err(failure) if failure.is(fine) => Ok(()),
-        outcome => outcome,
     }
 }
 

@@ -1,12 +1,11 @@
 //! Requests to the API of Kubernetes clusters. What they start is followed by the cluster's own state.
 
 use cloud_api::CloudError;
-use cloud_http::{Class, Failure};
+use cloud_http::{Failure, or_gone};
 use http::Method;
 use serde_json::{Map, Value};
 
 use crate::{
-    compute::unless,
     google::{Api, json},
     shapes::{Cluster, Clusters, Link, only},
 };
@@ -48,6 +47,6 @@ impl Container {
     /// Asks for a cluster to go. One that is not there is fine.
     pub(crate) async fn delete(&self, link: &Link<Cluster>) -> Result<(), Failure> {
         let asked = self.0.tell("container.clusters.delete", Method::DELETE, link.path(), None);
-        unless(Class::NotFound, asked.await)
+        or_gone(asked.await)
     }
 }

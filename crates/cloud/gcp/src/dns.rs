@@ -1,11 +1,11 @@
 //! Requests to Cloud DNS.
 
 use cloud_api::CloudError;
-use cloud_http::Class;
+use cloud_http::{or_gone, or_there};
 use http::Method;
 use serde::de::DeserializeOwned;
 
-use crate::{compute::unless, google::Api, shapes::RecordSet};
+use crate::{google::Api, shapes::RecordSet};
 
 pub(crate) struct Dns(Api);
 
@@ -17,7 +17,7 @@ impl Dns {
     /// Asks for something. What is there already is fine.
     pub(crate) async fn create(&self, operation: &str, path: &str, body: String) -> Result<(), CloudError> {
         let asked = self.0.tell(operation, Method::POST, path, Some(body));
-        Ok(unless(Class::Exists, asked.await)?)
+        Ok(or_there(asked.await)?)
     }
 
     /// Asks for something to go. What is not there is fine.
@@ -28,7 +28,7 @@ impl Dns {
         path: &str,
         body: Option<String>,
     ) -> Result<(), CloudError> {
-        Ok(unless(Class::NotFound, self.0.tell(operation, method, path, body).await)?)
+        Ok(or_gone(self.0.tell(operation, method, path, body).await)?)
     }
 
     pub(crate) async fn list<T: DeserializeOwned>(

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use cloud_api::CloudError;
 use cloud_http::{
-    Answer, Class, Client, Clock, Dialect, Failure, Rates, Recorder, Reply, Request, World,
-    auth::{Bearer, Environment, FixedToken, TokenSource, google::GoogleTokens},
-    encode_component, read_json,
+    Answer, Class, Client, Clock, Dialect, Failure, Rates, Reply, Request, World, auth::google::GoogleTokens,
+    encode_component, if_there, read_json,
 };
 use http::Method;
 use serde::{
@@ -83,8 +82,7 @@ struct Page<I> {
 
 impl Dialect for GoogleDialect {
     fn judge(&self, reply: &Reply) -> Option<Answer> {
-        let is_json = || serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok();
-        if reply.status == NO_CONTENT || reply.status < 300 && is_json() {
+        if reply.status == NO_CONTENT || reply.status < 300 && reply.is_json() {
             return None;
         }
         let Refusal { error } = serde_json::from_slice(&reply.body).unwrap_or_default();
@@ -92,8 +90,7 @@ impl Dialect for GoogleDialect {
         let (code, message) = (reason.unwrap_or(error.status), error.message);
         let class = class(reply.status, &code, &message);
         if code.is_empty() && message.is_empty() {
-            let start: String = reply.text().chars().take(80).collect();
-            return Some(Answer { class, code: "no Google answer".into(), message: start });
+            return Some(Answer::of_another(class, "no Google answer", reply));
         }
         Some(Answer { class, code, message })
     }
@@ -118,44 +115,22 @@ pub(crate) fn class(status: u16, code: &str, message: &str) -> Class {
         "ZONE_RESOURCE_POOL_EXHAUSTED" => Class::Limit,
         "INTERNAL_ERROR" | "backendError" | "internalError" => Class::Failed,
         "forbidden" => Class::Denied,
-        _ => match status {
-            401 => Class::Unauthenticated,
-            403 => Class::Denied,
-            404 => Class::NotFound,
-            409 => Class::Exists,
-            429 => Class::Throttled,
-            200..300 | 500.. => Class::Failed,
-            _ => Class::Invalid,
-        },
+        _ => Class::of_status(status),
     }
 }
 
-pub(crate) fn open(
-    options: &GcpOptions,
-    environment: Environment,
-    clock: Option<Arc<dyn Clock>>,
-    recorder: Option<Arc<dyn Recorder>>,
-) -> Result<Opened, CloudError> {
+pub(crate) fn open(options: &GcpOptions, world: World) -> Result<Opened, CloudError> {
     // The same variables that gcloud takes; the one for clusters has no version in it.
-    let set = |name: &str| environment.get(&format!("CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}"));
-    let chosen = |option: &Option<String>, set: Option<String>, default: &str| {
-        let endpoint = option.clone().or(set);
-        endpoint.as_deref().unwrap_or(default).trim_end_matches('/').to_owned()
-    };
-    let versioned = set("CONTAINER").map(|root| format!("{}/v1", root.trim_end_matches('/')));
-    let compute = chosen(&options.endpoint, set("COMPUTE"), COMPUTE);
-    let container = chosen(&options.container_endpoint, versioned, CONTAINER);
-    let dns = chosen(&options.dns_endpoint, set("DNS"), DNS);
-    let world = World { ca: options.ca.as_deref(), clock, recorder };
-    let given = options.token.clone().or_else(|| environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN"));
-    let client = Client::open(world, GoogleDialect, RATES, |transport, clock| {
-        let source: Arc<dyn TokenSource> = match given {
-            Some(token) => Arc::new(FixedToken(token)),
-            None => Arc::new(GoogleTokens::new(environment, transport, Arc::clone(&clock))),
-        };
-        Bearer::new(source, clock)
-    });
-    let client = client.map_err(|err| CloudError::invalid(format!("Google Cloud: {err}")))?;
+    let variable = |name: &str| format!("CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}");
+    let root = world.environment.get(&variable("CONTAINER"));
+    let versioned = root.map(|root| format!("{}/v1", root.trim_end_matches('/')));
+    let container = options.container_endpoint.clone().or(versioned);
+    let container = container.as_deref().unwrap_or(CONTAINER).trim_end_matches('/').to_owned();
+    let compute = world.environment.endpoint(&options.endpoint, &variable("COMPUTE"), COMPUTE);
+    let dns = world.environment.endpoint(&options.dns_endpoint, &variable("DNS"), DNS);
+    let given = options.token.clone().or_else(|| world.environment.get("CLOUDSDK_AUTH_ACCESS_TOKEN"));
+    let (ca, source) = (options.ca.as_deref(), GoogleTokens::new);
+    let client = Client::bearing("Google Cloud", world, ca, GoogleDialect, RATES, given, source)?;
     let client = Arc::new(client);
     let api = |endpoint: String| Api { client: Arc::clone(&client), endpoint };
     Ok(Opened { compute: api(compute), container: api(container), dns: api(dns) })
@@ -193,11 +168,7 @@ impl Api {
         operation: &str,
         path: &str,
     ) -> Result<Option<T>, Failure> {
-        match self.send(operation, Method::GET, path, None).await {
-            Ok(object) => Ok(Some(object)),
-            Err(failure) if failure.is(Class::NotFound) => Ok(None),
-            Err(failure) => Err(failure),
-        }
+        if_there(self.send(operation, Method::GET, path, None).await)
     }
 
     /// All pages of a list, what there is on each.

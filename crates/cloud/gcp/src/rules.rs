@@ -3,11 +3,13 @@
 //! An entry is one firewall whose name is made from the resource and the entry; with more than 256 targets it is
 //! several. The mark holds the entry's own name and tags.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use cloud_api::{CloudError, CloudErrorKind};
-use ipnet::IpNet;
-use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol};
+use cloud_api::{
+    CloudError,
+    rules::{Gathered, STRANGE, literal_in, no_source_ports, only_ipv4, span, tags_of},
+};
+use model::{Address, Direction, PermitEntry, Ports, Protocol};
 
 use crate::{
     names::hash,
@@ -24,8 +26,6 @@ pub const PRIORITY: u32 = 1000;
 /// what has this priority too. Of two with the same priority the one that denies decides.
 pub const ATTACHED_PRIORITY: u32 = 0;
 const CLOSING_PRIORITY: u32 = 1;
-/// What the names of entries begin with that nobody here asked for.
-pub const STRANGE: &str = "not-ours ";
 
 /// Where a resource's firewalls belong.
 #[derive(Clone, Debug)]
@@ -47,21 +47,8 @@ pub type Firewalls = BTreeMap<String, Firewall>;
 pub fn firewalls_of(home: &Home, entries: &[PermitEntry]) -> Result<Firewalls, CloudError> {
     let mut firewalls = Firewalls::new();
     for entry in entries {
-        let traffic = &entry.traffic;
-        if traffic.src_ports != Ports::Any {
-            let message = format!(
-                "the entry {} names source ports, which Google's firewalls do not look at; leave them out",
-                entry.name
-            );
-            return Err(CloudError::new(CloudErrorKind::Unsupported, message));
-        }
-        if let Some(v6) = entry.targets().iter().find(|target| matches!(target.net(), IpNet::V6(_))) {
-            let message = format!(
-                "the entry {} has the IPv6 target {v6}; networks of Trestle in Google Cloud are IPv4 only",
-                entry.name
-            );
-            return Err(CloudError::new(CloudErrorKind::Unsupported, message));
-        }
+        no_source_ports(entry, "Google's firewalls")?;
+        only_ipv4(entry, "Google Cloud")?;
         let targets: Vec<Address> = entry.targets().iter().copied().collect();
         for (number, part) in targets.chunks(MOST_RANGES).enumerate() {
             let name = format!("{}-{}-{number}", home.prefix, hash(entry.name.as_str(), 10));
@@ -77,15 +64,12 @@ fn firewall(
     entry: &PermitEntry,
     targets: &[Address],
 ) -> Result<Firewall, CloudError> {
-    let texts: BTreeSet<String> = entry.targets().iter().map(ToString::to_string).collect();
-    let literal: Vec<usize> =
-        (0..targets.len()).filter(|place| entry.tags.contains(&targets[*place].to_string())).collect();
-    let all = literal.len() == targets.len();
+    let (literal, all) = literal_in(entry, targets);
     let description: Remark = Mark {
         owner: home.owner.clone(),
         site: home.site.clone(),
         entry: Some(entry.name.to_string()),
-        tags: entry.tags.iter().filter(|tag| !texts.contains(*tag)).cloned().collect(),
+        tags: tags_of(entry),
         literal: if all { Vec::new() } else { literal },
         all,
         ..Mark::default()
@@ -134,8 +118,7 @@ fn protocol(protocol: Protocol) -> String {
 
 /// The list that firewalls stand for. One that cannot be read shows under its own name, with what it lets through.
 pub fn entries_of<'f>(firewalls: impl IntoIterator<Item = &'f Firewall>) -> Vec<PermitEntry> {
-    let mut found: BTreeMap<(String, model::Traffic), (BTreeSet<Address>, BTreeSet<String>)> =
-        BTreeMap::new();
+    let mut found = Gathered::default();
     for firewall in firewalls.into_iter().filter(|firewall| !firewall.disabled) {
         let mark = firewall.description.mark().unwrap_or_default();
         let name = mark.entry.clone().unwrap_or_else(|| format!("{STRANGE}{}", firewall.name));
@@ -147,20 +130,15 @@ pub fn entries_of<'f>(firewalls: impl IntoIterator<Item = &'f Firewall>) -> Vec<
                 direction: direction(firewall),
                 protocol: read_protocol(&allowed.protocol),
                 src_ports: Ports::Any,
-                dst_ports: read_ports(&allowed.ports),
+                dst_ports: span(allowed.ports.iter().map(String::as_str)),
             };
-            let (entry, tags) = found.entry((name.clone(), traffic)).or_default();
-            entry.extend(&targets);
-            tags.extend(mark.tags.iter().cloned());
             let named =
                 targets.iter().enumerate().filter(|(place, _)| mark.all || mark.literal.contains(place));
-            tags.extend(named.map(|(_, target)| target.to_string()));
+            let tags = mark.tags.iter().cloned().chain(named.map(|(_, target)| target.to_string()));
+            found.add(name.clone(), traffic, targets.iter().copied(), tags);
         }
     }
-    let entry = |((name, traffic), (targets, tags))| {
-        PermitEntry::new(EntryName::reported(name), traffic, targets, tags)
-    };
-    found.into_iter().filter_map(entry).collect()
+    found.entries()
 }
 
 pub(crate) fn direction(firewall: &Firewall) -> Direction {
@@ -181,18 +159,6 @@ fn read_protocol(text: &str) -> Protocol {
         "ipip" => Protocol::Number(94),
         other => other.parse().unwrap_or(Protocol::Any),
     }
-}
-
-/// Several ranges, which Trestle never writes, show as all ports from the lowest to the highest.
-fn read_ports(texts: &[String]) -> Ports {
-    let ranges = texts.iter().filter_map(|text| text.parse().ok());
-    let bounds = ranges.filter_map(|ports| match ports {
-        Ports::Range { first, last } => Some((first, last)),
-        Ports::Any => None,
-    });
-    bounds
-        .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
-        .map_or(Ports::Any, |(first, last)| Ports::Range { first, last })
 }
 
 /// The two firewalls that close whatever has a tag, whatever else there is for it.
@@ -260,7 +226,9 @@ pub fn difference(current: &Firewalls, wanted: &Firewalls) -> Change {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use cloud_api::CloudErrorKind;
     use proptest::prelude::*;
+    use testkit::lists;
 
     use super::*;
 
@@ -277,9 +245,7 @@ pub(crate) mod tests {
 
     fn entry(name: &str, protocol: Protocol, targets: &[String], tags: &[String]) -> PermitEntry {
         let ports = if protocol == Protocol::TCP { Ports::Range { first: 80, last: 90 } } else { Ports::Any };
-        let traffic = model::Traffic::new(Direction::Outbound, protocol, Ports::Any, ports).unwrap();
-        let targets = targets.iter().map(|text| text.parse().unwrap()).collect();
-        PermitEntry::new(EntryName::reported(name), traffic, targets, tags.iter().cloned().collect()).unwrap()
+        lists::entry(name, Direction::Outbound, (protocol, ports), targets, tags)
     }
 
     /// Google takes a firewall without ranges for one that is open to everybody.
@@ -380,22 +346,10 @@ pub(crate) mod tests {
         assert_eq!(opening(&off, &last), None);
     }
 
-    type Lists = BTreeMap<String, (bool, BTreeSet<u8>, bool)>;
-
     proptest! {
         #[test]
-        fn lists_survive_the_way_through_google(
-            a in proptest::collection::btree_map("[a-z]{1,2}", (any::<bool>(), proptest::collection::btree_set(1u8..6, 1..4), any::<bool>()), 0..5),
-            b in proptest::collection::btree_map("[a-z]{1,2}", (any::<bool>(), proptest::collection::btree_set(1u8..6, 1..4), any::<bool>()), 0..5),
-        ) {
-            let list = |map: &Lists| -> Vec<PermitEntry> {
-                map.iter().map(|(name, (tcp, hosts, literal))| {
-                    let targets: Vec<String> = hosts.iter().map(|host| format!("10.0.0.{host}")).collect();
-                    let tags = if *literal { targets[..1].to_vec() } else { vec!["some.tag".to_owned()] };
-                    entry(name, if *tcp { Protocol::TCP } else { Protocol::Any }, &targets, &tags)
-                }).collect()
-            };
-            let (current, wanted) = (firewalls_of(&home(), &list(&a)).unwrap(), firewalls_of(&home(), &list(&b)).unwrap());
+        fn lists_survive_the_way_through_google(a in lists::any(), b in lists::any()) {
+            let (current, wanted) = (firewalls_of(&home(), &a).unwrap(), firewalls_of(&home(), &b).unwrap());
             let change = difference(&current, &wanted);
             let mut applied = current;
             change.delete.iter().for_each(|name| { applied.remove(name); });
@@ -403,7 +357,7 @@ pub(crate) mod tests {
                 applied.insert(firewall.name.clone(), firewall.clone());
             }
             prop_assert_eq!(&applied, &wanted);
-            prop_assert_eq!(entries_of(applied.values()), list(&b));
+            prop_assert_eq!(entries_of(applied.values()), b);
             prop_assert_eq!(difference(&applied, &wanted), Change::default());
         }
     }

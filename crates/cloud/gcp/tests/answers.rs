@@ -2,72 +2,25 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-
-use async_trait::async_trait;
 use cloud_api::{At, prelude::*};
 use cloud_gcp::{GcpCloud, GcpOptions};
-use cloud_http::{Clock, auth::Environment};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+use cloud_http::{
+    World,
+    testing::{Server, TestClock},
 };
 
-/// Pauses take no time.
-struct Fast;
-
-#[async_trait]
-impl Clock for Fast {
-    fn now(&self) -> Duration {
-        Duration::from_secs(1_700_000_000)
-    }
-
-    async fn sleep(&self, _: Duration) {
-        tokio::task::yield_now().await;
-    }
-}
-
-type Asked = Arc<Mutex<Vec<String>>>;
-
-/// A cloud that answers one request, by a part of its path, with one text, and that everything else is not there.
-async fn cloud(part: &'static str, answer: &'static str) -> (GcpCloud, Asked) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = Some(format!("http://{}/compute/v1", listener.local_addr().unwrap()));
-    let asked = Asked::default();
-    let seen = Arc::clone(&asked);
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            reply(client, part, answer, &seen).await;
-        }
-    });
-    let options = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
-    let none: [(&str, &str); 0] = [];
-    (GcpCloud::with(&options, Environment::of(none), Some(Arc::new(Fast)), None).unwrap(), asked)
-}
-
-async fn reply(mut client: TcpStream, part: &str, answer: &str, asked: &Asked) {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(client.read_u8().await.unwrap());
-    }
-    let first = String::from_utf8(head).unwrap().lines().next().unwrap().to_owned();
-    let (status, body) = if first.contains(part) { (200, answer) } else { (404, "{}") };
-    asked.lock().unwrap().push(first);
-    let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
-    client.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+/// A cloud that answers requests for one part of its paths with one text, and that everything else is not there.
+async fn cloud(part: &'static str, answer: &'static str) -> (GcpCloud, Server) {
+    let is_it = move |asked: &str| asked.lines().next().is_some_and(|line| line.contains(part));
+    let server = Server::start(move |asked| is_it(asked).then(|| answer.to_owned())).await;
+    let (endpoint, token) = (Some(format!("{}/compute/v1", server.url)), Some("t".to_owned()));
+    let options = GcpOptions { endpoint, token, ..GcpOptions::default() };
+    let world = World { clock: Some(TestClock::at(1_700_000_000)), ..World::default() };
+    (GcpCloud::with(&options, world).unwrap(), server)
 }
 
 fn at() -> At {
     At { site: "ns.gcp".parse().unwrap(), deployment: "p1".to_owned() }
-}
-
-/// Only reads were asked for.
-fn nothing_changed(asked: &Asked) -> bool {
-    let asked = asked.lock().unwrap();
-    !asked.is_empty() && asked.iter().all(|line| line.starts_with("GET "))
 }
 
 #[tokio::test]
@@ -82,10 +35,10 @@ async fn what_is_missing_or_mistyped_is_told_by_its_path() {
         ("/firewalls?", r#"{"items":{}}"#, "items: "),
         ("/networks/", r#"{"name":"n","peerings":[{"name":"p"}]}"#, "peerings[0]: missing field `network`"),
     ] {
-        let (cloud, asked) = cloud(part, answer).await;
+        let (cloud, google) = cloud(part, answer).await;
         let err = cloud.list(&at()).await.unwrap_err();
         assert!(err.message.contains(path), "{err}");
-        assert!(nothing_changed(&asked), "{asked:?}");
+        assert!(google.only_read(), "{:?}", google.asked());
     }
 }
 
@@ -99,11 +52,11 @@ async fn a_subnet_that_cannot_be_read_is_neither_taken_nor_made() {
         ),
         (r#"{"name":"s","netw"#, "no Google answer"),
     ] {
-        let (cloud, asked) = cloud("/subnetworks/", answer).await;
+        let (cloud, google) = cloud("/subnetworks/", answer).await;
         let (region, space) = ("us-west1".parse().unwrap(), "10.0.0.0/16".parse().unwrap());
         let err = cloud.ensure_network(&at(), &region, space).await.unwrap_err();
         assert!(err.message.contains(path), "{err}");
-        assert!(nothing_changed(&asked), "{asked:?}");
+        assert!(google.only_read(), "{:?}", google.asked());
     }
 }
 

@@ -2,11 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 use cloud_api::{At, CloudErrorKind, prelude::*};
 use cloud_gcp::{GcpCloud, GcpOptions};
-use cloud_http::auth::Environment;
 use cloud_sim::{Machine, Sim};
 use http::Method;
 use model::{Direction, EntryName, Packet, PermitEntry, Ports, Protocol, Segment, Traffic};
@@ -15,10 +14,7 @@ use serde_json::{Value, json};
 const PING: Packet = Packet { protocol: 1, src_port: 0, dst_port: 0 };
 
 fn plugin(sim: &Sim) -> GcpCloud {
-    let endpoint = Some(format!("{}/compute/v1", sim.url()));
-    let options = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
-    let none: [(&str, &str); 0] = [];
-    GcpCloud::with(&options, Environment::of(none), Some(Arc::clone(&sim.clock) as _), None).unwrap()
+    GcpCloud::with(&GcpOptions::default(), sim.world()).unwrap()
 }
 
 fn at() -> At {

@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, time::Duration};
 
 use cloud_api::{At, CloudErrorKind, PeeringSpec, ResourceSpec, cluster_network, prelude::*};
 use cloud_gcp::{GcpCloud, GcpOptions};
-use cloud_http::{HttpTransport, Request, Transport as _, auth::Environment};
+use cloud_http::{HttpTransport, Request, Transport as _};
 use cloud_sim::{Fault, Sim};
 use http::Method;
 use model::{
@@ -21,18 +21,8 @@ const CLUSTER: &str = r#"{"location":"us-west1","cluster":{"initialNodeCount":1}
 const INSTANCE: &str = r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#;
 
 fn plugin(sim: &Sim) -> GcpCloud {
-    let url = sim.url();
-    let options = GcpOptions {
-        endpoint: Some(format!("{url}/compute/v1")),
-        container_endpoint: Some(format!("{url}/v1")),
-        dns_endpoint: Some(format!("{url}/dns/v1")),
-        token: Some("t".to_owned()),
-        kubernetes_clusters: true,
-        private_endpoints: true,
-        ..GcpOptions::default()
-    };
-    let none: [(&str, &str); 0] = [];
-    GcpCloud::with(&options, Environment::of(none), Some(Arc::clone(&sim.clock) as _), None).unwrap()
+    let options = GcpOptions { private_endpoints: true, kubernetes_clusters: true, ..GcpOptions::default() };
+    GcpCloud::with(&options, sim.world()).unwrap()
 }
 
 fn at() -> At {

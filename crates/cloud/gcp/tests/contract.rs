@@ -2,29 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::sync::Arc;
-
 use cloud_api::{
     At,
     conformance::{Subject, run},
 };
 use cloud_gcp::{GcpCloud, GcpOptions};
-use cloud_http::auth::Environment;
 use cloud_sim::{Faults, Sim};
 use testkit::contract::keeps_the_contract;
 
 fn plugin(sim: &Sim) -> GcpCloud {
-    let options = GcpOptions {
-        endpoint: Some(format!("{}/compute/v1", sim.url())),
-        container_endpoint: Some(format!("{}/v1", sim.url())),
-        dns_endpoint: Some(format!("{}/dns/v1", sim.url())),
-        token: Some("ya29.token".to_owned()),
-        private_endpoints: true,
-        kubernetes_clusters: true,
-        ..GcpOptions::default()
-    };
-    let none: [(&str, &str); 0] = [];
-    GcpCloud::with(&options, Environment::of(none), Some(Arc::clone(&sim.clock) as _), None).unwrap()
+    let options = GcpOptions { private_endpoints: true, kubernetes_clusters: true, ..GcpOptions::default() };
+    GcpCloud::with(&options, sim.world()).unwrap()
 }
 
 fn subject(cloud: &GcpCloud) -> Subject<'_> {

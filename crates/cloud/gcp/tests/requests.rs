@@ -2,21 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::sync::Arc;
-
 use cloud_api::{At, ResourceSpec, prelude::*};
 use cloud_gcp::{GcpCloud, GcpOptions};
-use cloud_http::auth::Environment;
 use cloud_sim::Sim;
 use model::{ConnectionSpec, Direction, EntryName, PermitEntry, Ports, Protocol, Secret, Segment, Traffic};
 
 const INSTANCE: &str = r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#;
 
 fn plugin(sim: &Sim) -> GcpCloud {
-    let endpoint = Some(format!("{}/compute/v1", sim.url()));
-    let options = GcpOptions { endpoint, token: Some("t".to_owned()), ..GcpOptions::default() };
-    let none: [(&str, &str); 0] = [];
-    GcpCloud::with(&options, Environment::of(none), Some(Arc::clone(&sim.clock) as _), None).unwrap()
+    GcpCloud::with(&GcpOptions::default(), sim.world()).unwrap()
 }
 
 fn at() -> At {

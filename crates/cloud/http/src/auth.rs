@@ -43,6 +43,12 @@ impl Environment {
         value.filter(|value| !value.is_empty())
     }
 
+    /// Where a service is: as it was set up, or as a variable says, or where it usually is; without a slash at the end.
+    pub fn endpoint(&self, set_up: &Option<String>, variable: &str, usual: &str) -> String {
+        let given = set_up.clone().or_else(|| self.get(variable));
+        given.as_deref().unwrap_or(usual).trim_end_matches('/').to_owned()
+    }
+
     fn home(&self) -> Option<PathBuf> {
         self.get("HOME").map(PathBuf::from)
     }

@@ -1,13 +1,12 @@
 //! The retry loop.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tracing::{debug, warn};
 
 use crate::{
-    Answer, Class, Clock, Exchange, Failure, HttpTransport, Recorder, Repeat, Reply, Request, SystemClock,
-    Transport, TransportError,
+    Answer, Class, Clock, Exchange, Failure, Recorder, Repeat, Reply, Request, Transport,
     limit::{Limiter, Rates},
 };
 
@@ -57,35 +56,7 @@ pub struct Client {
     limiter: Limiter,
 }
 
-/// What a plugin is told of the world. Told nothing, it has the machine's clock and the system's certificates, and keeps no record.
-#[derive(Default)]
-pub struct World<'w> {
-    pub ca: Option<&'w Path>,
-    pub clock: Option<Arc<dyn Clock>>,
-    pub recorder: Option<Arc<dyn Recorder>>,
-}
-
 impl Client {
-    /// Over the network. `signer` is given what it needs to get its credentials: a transport of its own, and the clock.
-    pub fn open<S: Signer + 'static>(
-        world: World<'_>,
-        dialect: impl Dialect + 'static,
-        rates: Rates,
-        signer: impl FnOnce(Arc<dyn Transport>, Arc<dyn Clock>) -> S,
-    ) -> Result<Self, TransportError> {
-        let clock = world.clock.unwrap_or_else(|| Arc::new(SystemClock));
-        let signer = signer(Arc::new(HttpTransport::new(world.ca)?), Arc::clone(&clock));
-        Ok(Self::new(Parts {
-            transport: Arc::new(HttpTransport::new(world.ca)?),
-            signer: Arc::new(signer),
-            dialect: Arc::new(dialect),
-            clock,
-            recorder: world.recorder,
-            rates,
-            patience: Patience::default(),
-        }))
-    }
-
     pub fn new(parts: Parts) -> Self {
         let limiter = Limiter::new(parts.rates);
         Self { parts, limiter }
@@ -180,7 +151,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::{Access, TransportError};
+    use crate::{Access, TransportError, testing::TestClock};
 
     /// Answers with the next of a list of statuses; 0 is no answer.
     struct Script(Mutex<Vec<u16>>);
@@ -222,25 +193,13 @@ mod tests {
         }
     }
 
-    struct NoTime(Mutex<Duration>);
-
-    #[async_trait]
-    impl Clock for NoTime {
-        fn now(&self) -> Duration {
-            *self.0.lock()
-        }
-        async fn sleep(&self, pause: Duration) {
-            *self.0.lock() += pause;
-        }
-    }
-
     async fn run(script: &[u16], repeat: Repeat) -> (Result<u16, Class>, usize) {
         let transport = Arc::new(Script(Mutex::new(script.to_vec())));
         let client = Client::new(Parts {
             transport: Arc::clone(&transport) as _,
             signer: Arc::new(Nobody),
             dialect: Arc::new(Status),
-            clock: Arc::new(NoTime(Mutex::default())),
+            clock: TestClock::at(0),
             recorder: None,
             rates: Rates { read: 10.0, write: 10.0 },
             patience: Patience { attempts: 4, ..Patience::default() },

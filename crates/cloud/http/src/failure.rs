@@ -2,6 +2,8 @@
 
 use cloud_api::{CloudError, CloudErrorKind};
 
+use crate::Reply;
+
 /// What kind of refusal an answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -27,12 +29,34 @@ pub enum Class {
     Invalid,
 }
 
+impl Class {
+    /// Of a refusal whose code says no more than its status.
+    pub fn of_status(status: u16) -> Self {
+        match status {
+            401 => Self::Unauthenticated,
+            403 => Self::Denied,
+            404 => Self::NotFound,
+            409 => Self::Exists,
+            429 => Self::Throttled,
+            200..300 | 500.. => Self::Failed,
+            _ => Self::Invalid,
+        }
+    }
+}
+
 /// A refusal as the cloud words it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub class: Class,
     pub code: String,
     pub message: String,
+}
+
+impl Answer {
+    /// Not the cloud has answered, but somebody in between: how that begins.
+    pub fn of_another(class: Class, code: &str, reply: &Reply) -> Self {
+        Self { class, code: code.to_owned(), message: reply.text().chars().take(80).collect() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +90,32 @@ impl Failure {
             Self::Refused { answer, .. } => &answer.code,
             _ => "",
         }
+    }
+}
+
+/// An outcome for which one class of refusals is as good as success.
+fn unless<T>(fine: Class, outcome: Result<T, Failure>) -> Result<(), Failure> {
+    match outcome {
+        Err(failure) if !failure.is(fine) => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+/// What is gone already is as good as taken away.
+pub fn or_gone<T>(outcome: Result<T, Failure>) -> Result<(), Failure> {
+    unless(Class::NotFound, outcome)
+}
+
+/// What is there already is as good as made.
+pub fn or_there<T>(outcome: Result<T, Failure>) -> Result<(), Failure> {
+    unless(Class::Exists, outcome)
+}
+
+/// What was asked for; none if there is no such thing.
+pub fn if_there<T>(outcome: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match outcome {
+        Err(failure) if failure.is(Class::NotFound) => Ok(None),
+        outcome => outcome.map(Some),
     }
 }
 

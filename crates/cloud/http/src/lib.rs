@@ -20,12 +20,15 @@ mod object;
 mod recent;
 mod record;
 mod request;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod transport;
 mod wait;
+mod world;
 
-pub use client::{Client, Dialect, Parts, Patience, Signer, World};
+pub use client::{Client, Dialect, Parts, Patience, Signer};
 pub use clock::{Clock, SystemClock};
-pub use failure::{Answer, Class, Failure};
+pub use failure::{Answer, Class, Failure, if_there, or_gone, or_there};
 pub use letters::letters;
 pub use limit::Rates;
 pub use object::{Fit, Kind, Objects, Phase, Wanted, ensure, ensure_from, gone, read_json, remove, settled};
@@ -33,4 +36,5 @@ pub use recent::{Recent, Turn, Turns};
 pub use record::{Exchange, FileRecorder, Recorder, redact};
 pub use request::{Access, Repeat, Reply, Request, encode_component, form};
 pub use transport::{HttpTransport, Transport, TransportError};
-pub use wait::{Pace, Progress, wait};
+pub use wait::{Pace, Progress, patiently, wait};
+pub use world::World;

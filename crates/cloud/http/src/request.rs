@@ -89,6 +89,10 @@ impl Reply {
         self.headers.get(name)?.to_str().ok()
     }
 
+    pub fn is_json(&self) -> bool {
+        serde_json::from_slice::<serde::de::IgnoredAny>(&self.body).is_ok()
+    }
+
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.body)
     }

@@ -8,7 +8,7 @@ use std::{future::Future, time::Duration};
 
 use cloud_api::CloudError;
 
-use crate::Clock;
+use crate::{Class, Clock, Failure};
 
 /// How a piece of work is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,27 @@ impl Pace {
         longest: Duration::from_secs(30),
         deadline: Duration::from_secs(90 * 60),
     };
+}
+
+/// Asks again, for a while at most, as long as something is in use by what is on its way out.
+pub async fn patiently<F>(
+    clock: &dyn Clock,
+    longest: Duration,
+    mut ask: impl FnMut() -> F + Send,
+) -> Result<(), Failure>
+where
+    F: Future<Output = Result<(), Failure>> + Send,
+{
+    let (end, mut pause) = (clock.now() + longest, Duration::from_secs(2));
+    loop {
+        match ask().await {
+            Err(failure) if failure.is(Class::InUse) && clock.now() < end => {
+                clock.sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(15));
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Looks until the work is done. A failed look is the caller's to judge; it ends the wait.

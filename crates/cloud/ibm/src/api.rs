@@ -3,12 +3,9 @@
 //! In: a [`Call`]. Out: an answer of a known shape. Holds: the client, and the list of regions. Not here: objects that are
 //! listed, made and waited for (`objects`).
 
-use std::sync::Arc;
-
 use cloud_api::CloudError;
 use cloud_http::{
-    Class, Client, Clock, Failure, Rates, Recorder, Reply, Request, World,
-    auth::{Bearer, Environment, ibm::IbmTokens},
+    Class, Client, Clock, Failure, Rates, Reply, Request, World, auth::ibm::IbmTokens, if_there, or_gone,
     read_json,
 };
 use http::Method;
@@ -97,26 +94,14 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    pub(crate) fn new(
-        options: &IbmOptions,
-        environment: Environment,
-        clock: Option<Arc<dyn Clock>>,
-        recorder: Option<Arc<dyn Recorder>>,
-    ) -> Result<Self> {
+    pub(crate) fn new(options: &IbmOptions, world: World) -> Result<Self> {
         // The same variables that IBM's Terraform provider takes.
-        let chosen = |option: &Option<String>, variable: &str, usual: &str| {
-            let given = option.clone().or_else(|| environment.get(variable));
-            given.as_deref().unwrap_or(usual).trim_end_matches('/').to_owned()
-        };
+        let chosen = |option, variable, usual| world.environment.endpoint(option, variable, usual);
         let endpoint = chosen(&options.endpoint, "IBMCLOUD_IS_NG_API_ENDPOINT", ENDPOINT);
         let transit = chosen(&options.transit_endpoint, "IBMCLOUD_TG_API_ENDPOINT", TRANSIT);
         let containers = chosen(&options.containers_endpoint, "IBMCLOUD_CS_API_ENDPOINT", CONTAINERS);
-        let world = World { ca: options.ca.as_deref(), clock, recorder };
-        let client = Client::open(world, IbmDialect, RATES, |transport, clock| {
-            let tokens = IbmTokens::new(environment, transport, Arc::clone(&clock));
-            Bearer::new(Arc::new(tokens), clock)
-        });
-        let client = client.map_err(|err| CloudError::invalid(format!("IBM Cloud: {err}")))?;
+        let (ca, source) = (options.ca.as_deref(), IbmTokens::new);
+        let client = Client::bearing("IBM Cloud", world, ca, IbmDialect, RATES, None, source)?;
         let given_regions = options.regions.clone();
         Ok(Self { client, endpoint, transit, containers, given_regions, regions: Default::default() })
     }
@@ -159,18 +144,12 @@ impl Api {
 
     /// The same; none if what is asked for is not there.
     pub(crate) async fn look<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<Option<T>, Failure> {
-        match self.ask(call).await {
-            Err(failure) if failure.is(Class::NotFound) => Ok(None),
-            answer => answer.map(Some),
-        }
+        if_there(self.ask(call).await)
     }
 
     /// Takes something away, which may be gone already.
     pub(crate) async fn take_away(&self, call: Call<'_>) -> Result<(), Failure> {
-        match self.send(call).await {
-            Err(failure) if failure.is(Class::NotFound) => Ok(()),
-            outcome => outcome.map(drop),
-        }
+        or_gone(self.send(call).await)
     }
 
     /// The regions to look at.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use cloud_api::{
     At, Attachment, Listing, PeeringSpec, ResourceSpec, clusters_allowed, endpoints_allowed, prelude::*,
 };
-use cloud_http::{Clock, Recorder, Turns, auth::Environment};
+use cloud_http::{Turns, World};
 use ipnet::Ipv4Net;
 use model::{
     CloudTraits, ConnectionSpec, ConnectionStatus, Cost, Effort, GatewayState, PermitEntry, ResourceState,
@@ -49,17 +49,12 @@ impl IbmCloud {
 
     /// With the process's environment and clock.
     pub fn new(options: &IbmOptions) -> Result<Self> {
-        Self::with(options, Environment::process(), None, None)
+        Self::with(options, World::default())
     }
 
-    pub fn with(
-        options: &IbmOptions,
-        environment: Environment,
-        clock: Option<Arc<dyn Clock>>,
-        recorder: Option<Arc<dyn Recorder>>,
-    ) -> Result<Self> {
+    pub fn with(options: &IbmOptions, world: World) -> Result<Self> {
         Ok(Self {
-            api: Arc::new(Api::new(options, environment, clock, recorder)?),
+            api: Arc::new(Api::new(options, world)?),
             turns: Arc::default(),
             owner: options.owner.clone().unwrap_or_else(|| "trestle".to_owned()),
             resource_group: options.resource_group.clone(),

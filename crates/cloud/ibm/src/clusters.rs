@@ -25,7 +25,7 @@ use self::border::shut;
 pub(crate) use self::border::{balancers_group, check_space, check_targets, opened, workers_group};
 use crate::described::ClusterDescription;
 use crate::groups::remove_with_list;
-use crate::rules::Rule;
+use crate::rules::{Rule, request_of};
 use crate::shapes::{Cluster, ClusterRequest, EndpointGateway, PoolRequest, PoolZone};
 use crate::vpcs::parts;
 use crate::{Call, Ground, Groups, Result, Vpc, Vpcs, subnets};
@@ -189,7 +189,7 @@ pub(crate) async fn shut_balancers(
     going: impl Iterator<Item = &Rule>,
 ) -> Result {
     let inbound = going.filter(|rule| rule.direction == Direction::Inbound);
-    groups.open_rules(balancers, inbound.map(|rule| shut(rule).write())).await
+    groups.open_rules(balancers, inbound.map(|rule| request_of(&shut(rule)))).await
 }
 
 /// Deletes a cluster and waits until it is gone, with its workers.

@@ -1,7 +1,7 @@
 //! How IBM's APIs refuse.
 
 use cloud_http::{Answer, Class, Dialect, Reply};
-use serde::{Deserialize, de::IgnoredAny};
+use serde::Deserialize;
 
 /// One refusal. The VPC and transit gateway APIs give a list of them; the Kubernetes Service gives one by itself, and
 /// calls the message a description.
@@ -18,8 +18,7 @@ pub(crate) struct IbmDialect;
 
 impl Dialect for IbmDialect {
     fn judge(&self, reply: &Reply) -> Option<Answer> {
-        let is_json = || serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok();
-        if reply.status < 300 && (reply.body.is_empty() || is_json()) {
+        if reply.status < 300 && (reply.body.is_empty() || reply.is_json()) {
             return None;
         }
         let mut refusal: Refusal = serde_json::from_slice(&reply.body).unwrap_or_default();
@@ -29,10 +28,7 @@ impl Dialect for IbmDialect {
         let (code, message) = (refusal.code, refusal.message.or(refusal.description));
         let class = class(reply.status, code.as_deref().unwrap_or_default());
         Some(match (code, message) {
-            (None, None) => {
-                let start = reply.text().chars().take(80).collect();
-                Answer { class, code: "no IBM answer".into(), message: start }
-            }
+            (None, None) => Answer::of_another(class, "no IBM answer", reply),
             (code, message) => {
                 Answer { class, code: code.unwrap_or_default(), message: message.unwrap_or_default() }
             }
@@ -48,13 +44,9 @@ fn class(status: u16, code: &str) -> Class {
         _ if code.contains("not_ready") => Class::Busy,
         _ if code.contains("in_use") => Class::InUse,
         _ => match status {
-            401 => Class::Unauthenticated,
-            403 => Class::Denied,
-            404 => Class::NotFound,
             409 => Class::InUse,
-            429 => Class::Throttled,
-            200..300 | 408 | 500.. => Class::Failed,
-            _ => Class::Invalid,
+            408 => Class::Failed,
+            other => Class::of_status(other),
         },
     }
 }

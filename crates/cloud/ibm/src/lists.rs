@@ -4,7 +4,7 @@ use cloud_api::{CloudError, only_inbound};
 use futures::future::try_join_all;
 use model::PermitEntry;
 
-use crate::rules::{Change, Note, Rule, Rules, entries_of, plan, rules_in};
+use crate::rules::{Change, Note, Rule, Rules, entries_of, plan, request_of, rules_in};
 use crate::shapes::SecurityGroup;
 use crate::spread::{Held, Room, Steps, in_force, spread};
 use crate::{Ground, Groups, Result, Vpc, clusters, notes};
@@ -137,11 +137,11 @@ impl<'l> List<'l> {
     /// Rules into the groups that are there, and further groups with theirs.
     async fn open(&self, steps: &Steps) -> Result {
         let into =
-            steps.into.iter().map(|(id, rules)| self.groups.open_rules(id, rules.iter().map(Rule::write)));
+            steps.into.iter().map(|(id, rules)| self.groups.open_rules(id, rules.iter().map(request_of)));
         try_join_all(into).await?;
         for (number, rules) in &steps.new {
             let name = self.groups.ground.names.further_group(&self.resource, *number);
-            let made = self.groups.make(name, rules.iter().map(Rule::write).collect()).await?;
+            let made = self.groups.make(name, rules.iter().map(request_of).collect()).await?;
             self.groups.bind(&made.id, self.interface()?).await?;
         }
         Ok(())

@@ -6,7 +6,7 @@
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use async_trait::async_trait;
-use cloud_http::{Class, Clock, Failure, Fit, Objects, Wanted, ensure_from, gone};
+use cloud_http::{Class, Clock, Failure, Fit, Objects, Wanted, ensure_from, gone, patiently};
 use futures::future::try_join_all;
 use http::Method;
 use parking_lot::Mutex;
@@ -176,17 +176,8 @@ impl<K: Listed> Objects<K> for Collection<'_, K> {
     /// It may still be in use for a moment by what is on its way out.
     async fn delete(&self, spot: &Spot) -> Result<(), Failure> {
         let Some(id) = spot.id.lock().clone() else { return Ok(()) };
-        let (clock, mut pause) = (self.api.clock(), Duration::from_secs(2));
-        let end = clock.now() + PATIENCE;
-        loop {
-            match self.api.take_away(self.call_one("delete", Method::DELETE, &id)).await {
-                Err(failure) if failure.is(Class::InUse) && clock.now() < end => {
-                    clock.sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(15));
-                }
-                outcome => return outcome,
-            }
-        }
+        let ask = || self.api.take_away(self.call_one("delete", Method::DELETE, &id));
+        patiently(self.api.clock(), PATIENCE, ask).await
     }
 
     fn clock(&self) -> &dyn Clock {

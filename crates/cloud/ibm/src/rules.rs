@@ -12,10 +12,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cloud_api::{CloudError, CloudErrorKind, list_after};
+pub(crate) use cloud_api::rules::Rule;
+use cloud_api::{
+    CloudError, list_after,
+    rules::{Gathered, is_strange, no_source_ports, only_ipv4, unsupported},
+};
 use cloud_http::letters;
-use ipnet::IpNet;
-use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol, Traffic};
+use model::{Address, Direction, PermitEntry, Ports, Protocol, Traffic};
 use serde::{Deserialize, Serialize};
 
 use crate::shapes::{GroupRule, Remote, RuleRequest, SecurityGroup};
@@ -24,70 +27,48 @@ use crate::shapes::{GroupRule, Remote, RuleRequest, SecurityGroup};
 pub(crate) const MOST: usize = 250;
 /// Groups of one interface.
 pub(crate) const MOST_GROUPS: usize = 5;
-const STRANGE: &str = "not-ours ";
 
-/// What makes a rule this rule.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rule {
-    pub(crate) direction: Direction,
-    pub(crate) protocol: Protocol,
-    /// Any for protocols without.
-    pub(crate) ports: Ports,
-    pub(crate) prefix: Address,
+/// A rule as IBM is asked for it.
+pub(crate) fn request_of(rule: &Rule) -> RuleRequest {
+    let protocol = match rule.protocol {
+        Protocol::TCP => "tcp",
+        Protocol::UDP => "udp",
+        Protocol::ICMP => "icmp",
+        _ => "icmp_tcp_udp",
+    };
+    let net = rule.prefix.net();
+    let remote = match net.prefix_len() == net.max_prefix_len() {
+        true => Remote { address: Some(net.addr().to_string()), cidr_block: None },
+        false => Remote { address: None, cidr_block: Some(net.to_string()) },
+    };
+    let (port_min, port_max) = match rule.ports {
+        Ports::Any => (None, None),
+        Ports::Range { first, last } => (Some(first), Some(last)),
+    };
+    let name = format!("p-{}", letters(&format!("{} {}", rule.traffic(), rule.prefix), 20));
+    RuleRequest { name, direction: rule.direction, protocol, port_min, port_max, remote }
 }
 
-impl Rule {
-    fn traffic(&self) -> Traffic {
-        Traffic {
-            direction: self.direction,
-            protocol: self.protocol,
-            src_ports: Ports::Any,
-            dst_ports: self.ports,
-        }
-    }
+/// A rule as IBM shows it. None for what Trestle never makes: other groups as peers, and single types of ICMP.
+pub(crate) fn rule_in(rule: &GroupRule) -> Option<Rule> {
+    rule_in_wide(rule).filter(|_| rule.r#type.is_none())
+}
 
-    /// As IBM is asked for it.
-    pub(crate) fn write(&self) -> RuleRequest {
-        let protocol = match self.protocol {
-            Protocol::TCP => "tcp",
-            Protocol::UDP => "udp",
-            Protocol::ICMP => "icmp",
-            _ => "icmp_tcp_udp",
-        };
-        let net = self.prefix.net();
-        let remote = match net.prefix_len() == net.max_prefix_len() {
-            true => Remote { address: Some(net.addr().to_string()), cidr_block: None },
-            false => Remote { address: None, cidr_block: Some(net.to_string()) },
-        };
-        let (port_min, port_max) = match self.ports {
-            Ports::Any => (None, None),
-            Ports::Range { first, last } => (Some(first), Some(last)),
-        };
-        let name = format!("p-{}", letters(&format!("{} {}", self.traffic(), self.prefix), 20));
-        RuleRequest { name, direction: self.direction, protocol, port_min, port_max, remote }
-    }
-
-    /// As IBM shows it. None for what Trestle never makes: other groups as peers, and single types of ICMP.
-    pub(crate) fn read(rule: &GroupRule) -> Option<Self> {
-        Self::read_wide(rule).filter(|_| rule.r#type.is_none())
-    }
-
-    /// The same, but that a single type of ICMP is ICMP: what is open in part is open.
-    pub(crate) fn read_wide(rule: &GroupRule) -> Option<Self> {
-        let protocol = match rule.protocol.as_str() {
-            "tcp" => Protocol::TCP,
-            "udp" => Protocol::UDP,
-            "icmp" => Protocol::ICMP,
-            "icmp_tcp_udp" | "all" | "any" => Protocol::Any,
-            _ => return None,
-        };
-        let ports = match (rule.port_min, rule.port_max) {
-            (None | Some(1), None | Some(u16::MAX)) => Ports::Any,
-            (first, last) => Ports::Range { first: first.unwrap_or(1), last: last.unwrap_or(u16::MAX) },
-        };
-        let remote = rule.remote.address.as_ref().or(rule.remote.cidr_block.as_ref())?;
-        Some(Self { direction: rule.direction, protocol, ports, prefix: remote.parse().ok()? })
-    }
+/// The same, but that a single type of ICMP is ICMP: what is open in part is open.
+pub(crate) fn rule_in_wide(rule: &GroupRule) -> Option<Rule> {
+    let protocol = match rule.protocol.as_str() {
+        "tcp" => Protocol::TCP,
+        "udp" => Protocol::UDP,
+        "icmp" => Protocol::ICMP,
+        "icmp_tcp_udp" | "all" | "any" => Protocol::Any,
+        _ => return None,
+    };
+    let ports = match (rule.port_min, rule.port_max) {
+        (None | Some(1), None | Some(u16::MAX)) => Ports::Any,
+        (first, last) => Ports::Range { first: first.unwrap_or(1), last: last.unwrap_or(u16::MAX) },
+    };
+    let remote = rule.remote.address.as_ref().or(rule.remote.cidr_block.as_ref())?;
+    Some(Rule { direction: rule.direction, protocol, ports, prefix: remote.parse().ok()? })
 }
 
 /// Rules, each with its path below `security_groups/`.
@@ -96,7 +77,7 @@ pub(crate) type Rules = BTreeMap<Rule, String>;
 /// What a group shows of its rules.
 pub(crate) fn rules_in(group: &SecurityGroup) -> Rules {
     let path = |rule: &GroupRule| format!("{}/rules/{}", group.id, rule.id);
-    group.rules.iter().filter_map(|rule| Some((Rule::read(rule)?, path(rule)))).collect()
+    group.rules.iter().filter_map(|rule| Some((rule_in(rule)?, path(rule)))).collect()
 }
 
 /// The note of a resource: its own name, and its permit list.
@@ -153,8 +134,8 @@ impl Line {
     }
 
     fn rules(&self) -> Vec<Rule> {
-        let Traffic { direction, protocol, dst_ports: ports, .. } = lengthen(&self.1);
-        self.2.iter().map(|prefix| Rule { direction, protocol, ports, prefix: *prefix }).collect()
+        let traffic = lengthen(&self.1);
+        self.2.iter().map(|prefix| Rule::new(&traffic, *prefix)).collect()
     }
 }
 
@@ -162,27 +143,15 @@ impl Line {
 pub(crate) fn rules_of(entries: &[PermitEntry]) -> Result<BTreeSet<Rule>, CloudError> {
     let mut rules = BTreeSet::new();
     for entry in entries {
+        no_source_ports(entry, "IBM security groups")?;
+        only_ipv4(entry, "IBM Cloud")?;
         let traffic = &entry.traffic;
-        let refuse = |why: &str| {
-            CloudError::new(CloudErrorKind::Unsupported, format!("the entry {} {why}", entry.name))
-        };
-        if traffic.src_ports != Ports::Any {
-            return Err(refuse(
-                "names source ports, which IBM security groups do not look at; leave them out",
-            ));
-        }
         if !matches!(traffic.protocol, Protocol::Any | Protocol::TCP | Protocol::UDP | Protocol::ICMP) {
-            return Err(refuse(
-                "is neither for TCP, UDP, ICMP nor all three, which is what IBM security groups know",
-            ));
+            let why = "is neither for TCP, UDP, ICMP nor all three, which is what IBM security groups know";
+            return Err(unsupported(entry, why));
         }
         if matches!(traffic.dst_ports, Ports::Range { first: 0, .. }) {
-            return Err(refuse("names the port 0; in IBM security groups ports begin with 1"));
-        }
-        for target in entry.targets() {
-            if matches!(target.net(), IpNet::V6(_)) {
-                return Err(refuse("has an IPv6 target; networks in IBM Cloud are IPv4 only"));
-            }
+            return Err(unsupported(entry, "names the port 0; in IBM security groups ports begin with 1"));
         }
         rules.extend(Line::of(entry).rules());
     }
@@ -203,23 +172,18 @@ pub(crate) fn too_many(rules: usize, groups: usize) -> CloudError {
 /// The list that rules stand for, by their note. A rule that is not ours shows as an entry of its own, named after what
 /// it permits.
 pub(crate) fn entries_of(rules: &Rules, note: &Note) -> Vec<PermitEntry> {
-    let mut found: BTreeMap<(String, Traffic), (BTreeSet<Address>, BTreeSet<String>)> = BTreeMap::new();
+    let mut found = Gathered::default();
     let mut known = BTreeSet::new();
     for line in &note.list {
         let there: Vec<Rule> = line.rules().into_iter().filter(|rule| rules.contains_key(rule)).collect();
-        let (targets, tags) = found.entry((line.0.clone(), lengthen(&line.1))).or_default();
-        targets.extend(there.iter().map(|rule| rule.prefix));
-        tags.extend(line.3.iter().cloned());
+        let targets = there.iter().map(|rule| rule.prefix);
+        found.add(line.0.clone(), lengthen(&line.1), targets, line.3.iter().cloned());
         known.extend(there);
     }
     for rule in rules.keys().filter(|rule| !known.contains(*rule)) {
-        let name = format!("{STRANGE}{} {}", rule.traffic(), rule.prefix);
-        found.entry((name, rule.traffic())).or_default().0.insert(rule.prefix);
+        found.add(rule.strange_name(), rule.traffic(), [rule.prefix], []);
     }
-    let entry = |((name, traffic), (targets, tags))| {
-        PermitEntry::new(EntryName::reported(name), traffic, targets, tags)
-    };
-    found.into_iter().filter_map(entry).collect()
+    found.entries()
 }
 
 /// What must change in a group, in this order.
@@ -241,8 +205,7 @@ pub(crate) fn plan(
     before: &[PermitEntry],
     wanted: &[PermitEntry],
 ) -> Result<Change, CloudError> {
-    let (strange, ours): (Vec<_>, Vec<_>) =
-        entries_of(current, note).into_iter().partition(|entry| entry.name.as_str().starts_with(STRANGE));
+    let (strange, ours): (Vec<_>, Vec<_>) = entries_of(current, note).into_iter().partition(is_strange);
     let list = list_after(ours, before, wanted);
     let mut wanted = rules_of(&list)?;
     let gone: BTreeSet<Rule> = strange
@@ -273,23 +236,22 @@ pub(crate) fn plan(
 
 #[cfg(test)]
 mod tests {
+    use cloud_api::CloudErrorKind;
     use proptest::prelude::*;
+    use testkit::lists;
 
     use super::*;
     use crate::shapes::samples::{group, open, rule as shown};
 
     fn entry(name: &str, port: u16, targets: &[&str], tags: &[&str]) -> PermitEntry {
-        let traffic = Traffic::new(Direction::Inbound, Protocol::TCP, Ports::Any, Ports::one(port)).unwrap();
-        let targets = targets.iter().map(|text| text.parse().unwrap()).collect();
-        let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
-        PermitEntry::new(EntryName::reported(name), traffic, targets, tags).unwrap()
+        lists::entry(name, Direction::Inbound, (Protocol::TCP, Ports::one(port)), targets, tags)
     }
 
     /// What a group and its note are after a change, as IBM would show them.
     fn apply(rules: &mut Rules, note: &mut Note, change: &Change) {
         *note = change.first.clone().unwrap_or_else(|| note.clone());
         for rule in &change.open {
-            let group = group("x", vec![shown(&format!("id {rule:?}"), &rule.write())]);
+            let group = group("x", vec![shown(&format!("id {rule:?}"), &request_of(rule))]);
             assert_eq!(rules_in(&group).keys().collect::<Vec<_>>(), [rule]);
             rules.extend(rules_in(&group));
         }
@@ -318,7 +280,7 @@ mod tests {
         assert_eq!((change.open.len(), change.close.len(), change.first.is_none()), (0, 0, true));
         apply(&mut rules, &mut note, &change);
         assert_eq!(entries_of(&rules, &note), entries[1..]);
-        let shown = rules.keys().next().unwrap().write();
+        let shown = request_of(rules.keys().next().unwrap());
         assert_eq!((shown.port_min, shown.port_max), (Some(80), Some(80)));
     }
 
@@ -349,43 +311,28 @@ mod tests {
         let change = plan(&rules, &note, &[], &[entry("b", 80, &["10.0.0.2"], &[])]).unwrap();
         assert_eq!((change.open.len(), change.close.len()), (1, 0));
         let seen = entries_of(&rules, &note);
-        let seen: Vec<_> = seen.into_iter().filter(|one| one.name.as_str().starts_with(STRANGE)).collect();
+        let seen: Vec<_> = seen.into_iter().filter(is_strange).collect();
         assert_eq!(plan(&rules, &note, &seen, &[]).unwrap().close, ["g/rules/hand"]);
-    }
-
-    type Lists = BTreeMap<String, (u16, BTreeSet<u8>, bool)>;
-
-    fn list(map: &Lists) -> Vec<PermitEntry> {
-        let one = |(name, (port, hosts, literal)): (&String, &(u16, BTreeSet<u8>, bool))| {
-            let targets: Vec<String> = hosts.iter().map(|host| format!("10.0.0.{host}")).collect();
-            let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
-            entry(name, *port, &targets, if *literal { &targets[..1] } else { &["some.tag"] })
-        };
-        map.iter().map(one).collect()
-    }
-
-    fn lists() -> impl Strategy<Value = Lists> {
-        let one = (80u16..83, proptest::collection::btree_set(1u8..6, 1..4), any::<bool>());
-        proptest::collection::btree_map("[a-z]{1,2}", one, 0..5)
     }
 
     proptest! {
         /// Whatever the lists, the change gives the wanted one, also in two pieces, and is then no change.
         #[test]
-        fn lists_survive_the_way_through_ibm(a in lists(), b in lists()) {
-            let (mut rules, mut note) = made(&list(&a));
-            prop_assert_eq!(entries_of(&rules, &note), list(&a));
-            let unset: Vec<_> = list(&a).into_iter().filter(|entry| !b.contains_key(entry.name.as_str())).collect();
-            let change = plan(&rules, &note, &unset, &list(&b)).unwrap();
+        fn lists_survive_the_way_through_ibm(a in lists::any(), b in lists::any()) {
+            let (mut rules, mut note) = made(&a);
+            prop_assert_eq!(entries_of(&rules, &note), a.clone());
+            let stays = |entry: &PermitEntry| b.iter().any(|other| other.name == entry.name);
+            let unset: Vec<_> = a.into_iter().filter(|entry| !stays(entry)).collect();
+            let change = plan(&rules, &note, &unset, &b).unwrap();
             // Cut off before the last step: every rule still has an entry of ours.
             let (mut cut, mut cut_note) = (rules.clone(), note.clone());
             apply(&mut cut, &mut cut_note, &Change { close: vec![], last: None, ..change.clone() });
-            prop_assert!(entries_of(&cut, &cut_note).iter().all(|one| !one.name.as_str().starts_with(STRANGE)));
+            prop_assert!(entries_of(&cut, &cut_note).iter().all(|one| !is_strange(one)));
             apply(&mut rules, &mut note, &change);
-            prop_assert_eq!(entries_of(&rules, &note), list(&b));
+            prop_assert_eq!(entries_of(&rules, &note), b.clone());
             let text = serde_json::to_string(&note).unwrap();
             prop_assert_eq!(&serde_json::from_str::<Note>(&text).unwrap(), &note);
-            prop_assert_eq!(plan(&rules, &note, &unset, &list(&b)).unwrap(), Change::default());
+            prop_assert_eq!(plan(&rules, &note, &unset, &b).unwrap(), Change::default());
         }
     }
 }

@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{net::IpAddr, ops::Range, sync::Arc};
+use std::{net::IpAddr, ops::Range};
 
 use cloud_api::{At, CloudError, CloudErrorKind, PeeringSpec, ResourceSpec, prelude::*};
-use cloud_http::{HttpTransport, Request, Transport as _, auth::Environment};
+use cloud_http::{HttpTransport, Request, Transport as _};
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::{Call, Fault, Sim};
 use model::{
@@ -18,17 +18,9 @@ const CLUSTER: &str = r#"{"zone":"us-south-1","workerPool":{"flavor":"bx2.4x16",
 const MACHINE: &str = r#"{"zone":"us-south-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#;
 
 fn plugin(sim: &Sim, on: bool) -> IbmCloud {
-    let url = sim.url();
-    let options = IbmOptions {
-        endpoint: Some(format!("{url}/{{region}}/v1")),
-        transit_endpoint: Some(format!("{url}/v1")),
-        containers_endpoint: Some(format!("{url}/global")),
-        regions: Some(vec!["us-south".parse().unwrap()]),
-        kubernetes_clusters: on,
-        ..IbmOptions::default()
-    };
-    let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
-    IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), None).unwrap()
+    let regions = Some(vec!["us-south".parse().unwrap()]);
+    let options = IbmOptions { regions, kubernetes_clusters: on, ..IbmOptions::default() };
+    IbmCloud::with(&options, sim.world()).unwrap()
 }
 
 fn at() -> At {

@@ -2,29 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::sync::Arc;
-
 use cloud_api::{
     At,
     conformance::{Subject, run},
 };
-use cloud_http::auth::Environment;
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::{Faults, Sim};
 use testkit::contract::keeps_the_contract;
 
 fn plugin(sim: &Sim) -> IbmCloud {
-    let url = sim.url();
-    let options = IbmOptions {
-        endpoint: Some(format!("{url}/{{region}}/v1")),
-        transit_endpoint: Some(format!("{url}/v1")),
-        containers_endpoint: Some(format!("{url}/global")),
-        private_endpoints: true,
-        kubernetes_clusters: true,
-        ..IbmOptions::default()
-    };
-    let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
-    IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), None).unwrap()
+    let options = IbmOptions { private_endpoints: true, kubernetes_clusters: true, ..IbmOptions::default() };
+    IbmCloud::with(&options, sim.world()).unwrap()
 }
 
 fn subject(cloud: &IbmCloud) -> Subject<'_> {

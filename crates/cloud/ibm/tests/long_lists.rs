@@ -2,10 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
 use cloud_api::{At, CloudError, CloudErrorKind, ResourceSpec, prelude::*};
-use cloud_http::auth::Environment;
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::{Faults, Sim};
 use model::{Direction, EntryName, PermitEntry, Ports, Protocol, ResourceState, Segment, Traffic};
@@ -20,15 +19,9 @@ struct Lab {
 impl Lab {
     async fn new() -> Self {
         let sim = Sim::start().await.unwrap();
-        let url = sim.url();
-        let options = IbmOptions {
-            endpoint: Some(format!("{url}/{{region}}/v1")),
-            transit_endpoint: Some(format!("{url}/v1")),
-            regions: Some(vec!["us-south".parse().unwrap()]),
-            ..IbmOptions::default()
-        };
-        let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
-        let cloud = IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), None).unwrap();
+        let regions = Some(vec!["us-south".parse().unwrap()]);
+        let options = IbmOptions { regions, ..IbmOptions::default() };
+        let cloud = IbmCloud::with(&options, sim.world()).unwrap();
         let at = At { site: "ns.ibm".parse().unwrap(), deployment: String::new() };
         let region: Segment = "us-south".parse().unwrap();
         cloud.ensure_network(&at, &region, "10.0.0.0/16".parse().unwrap()).await.unwrap();

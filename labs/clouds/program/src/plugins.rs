@@ -7,7 +7,6 @@ use cloud_api::{Cloud, grpc::PluginService};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
-use cloud_http::auth::Environment;
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
 use model::Segment;
@@ -42,46 +41,25 @@ pub async fn serve(sim: &Sim) -> anyhow::Result<BTreeMap<&'static str, String>> 
 /// The plugins, with the simulators' clock, so that waiting for a gateway takes no time, and with every kind of resource
 /// that they can make.
 fn drivers(sim: &Sim) -> anyhow::Result<[(&'static str, Arc<dyn Cloud>); 4]> {
-    let (url, clock) = (sim.url(), || Some(Arc::clone(&sim.clock) as _));
-    let endpoint = Some(url.clone());
-    let keys = Environment::of([
-        ("AWS_ACCESS_KEY_ID", "simulated"),
-        ("AWS_SECRET_ACCESS_KEY", "simulated"),
-        ("IBMCLOUD_API_KEY", "simulated"),
-        ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str()),
-    ]);
-    let token = || Some("simulated".to_owned());
-    let aws = AwsOptions { endpoint: endpoint.clone(), ..AwsOptions::default() };
+    let (private_endpoints, kubernetes_clusters) = (true, true);
     let azure = AzureOptions {
-        endpoint,
-        token: token(),
+        token: Some("simulated".to_owned()),
         subscription: Some("demo".to_owned()),
         resource_group: Some("demo".to_owned()),
-        kubernetes_clusters: true,
+        kubernetes_clusters,
         ..AzureOptions::default()
     };
     let gcp = GcpOptions {
-        endpoint: Some(format!("{url}/compute/v1")),
-        container_endpoint: Some(format!("{url}/v1")),
-        dns_endpoint: Some(format!("{url}/dns/v1")),
-        token: token(),
         project: Some("demo".to_owned()),
-        private_endpoints: true,
-        kubernetes_clusters: true,
+        private_endpoints,
+        kubernetes_clusters,
         ..GcpOptions::default()
     };
-    let ibm = IbmOptions {
-        endpoint: Some(format!("{url}/{{region}}/v1")),
-        transit_endpoint: Some(format!("{url}/v1")),
-        containers_endpoint: Some(format!("{url}/global")),
-        private_endpoints: true,
-        kubernetes_clusters: true,
-        ..IbmOptions::default()
-    };
+    let ibm = IbmOptions { private_endpoints, kubernetes_clusters, ..IbmOptions::default() };
     Ok([
-        ("aws", Arc::new(AwsCloud::with(&aws, keys.clone(), clock(), None)?)),
-        ("azure", Arc::new(AzureCloud::with(&azure, keys.clone(), clock(), None)?)),
-        ("gcp", Arc::new(GcpCloud::with(&gcp, keys.clone(), clock(), None)?)),
-        ("ibm", Arc::new(IbmCloud::with(&ibm, keys, clock(), None)?)),
+        ("aws", Arc::new(AwsCloud::with(&AwsOptions::default(), sim.world())?)),
+        ("azure", Arc::new(AzureCloud::with(&azure, sim.world())?)),
+        ("gcp", Arc::new(GcpCloud::with(&gcp, sim.world())?)),
+        ("ibm", Arc::new(IbmCloud::with(&ibm, sim.world())?)),
     ])
 }

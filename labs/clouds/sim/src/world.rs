@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
-use cloud_http::Clock as _;
+use cloud_http::{Clock as _, auth::Environment};
 use model::Packet;
 use tokio::{net::TcpListener, task::JoinHandle};
 
@@ -125,6 +125,33 @@ impl Sim {
     /// `http://127.0.0.1:PORT`, the same for all clouds.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// What a plugin needs to find its cloud here: the variables by which the clouds' own tools are led, and the clock, on
+    /// which waiting takes no time.
+    pub fn world(&self) -> cloud_http::World {
+        let url = self.url();
+        let below = |path: &str| format!("{url}/{path}");
+        let environment = Environment::of([
+            ("AWS_ENDPOINT_URL_EC2", url.clone()),
+            ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "aSecretKey".to_owned()),
+            ("ARM_ENDPOINT", url.clone()),
+            ("AZURE_AUTHORITY_HOST", url.clone()),
+            ("AZURE_TENANT_ID", "t1".to_owned()),
+            ("AZURE_CLIENT_ID", "c1".to_owned()),
+            ("AZURE_CLIENT_SECRET", "s".to_owned()),
+            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", below("compute/v1")),
+            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_CONTAINER", url.clone()),
+            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_DNS", below("dns/v1")),
+            ("CLOUDSDK_AUTH_ACCESS_TOKEN", "ya29.token".to_owned()),
+            ("IBMCLOUD_IAM_API_ENDPOINT", url.clone()),
+            ("IBMCLOUD_IS_NG_API_ENDPOINT", below("{region}/v1")),
+            ("IBMCLOUD_TG_API_ENDPOINT", below("v1")),
+            ("IBMCLOUD_CS_API_ENDPOINT", below("global")),
+            ("IBMCLOUD_API_KEY", "aSecretKey".to_owned()),
+        ]);
+        cloud_http::World { environment, clock: Some(Arc::clone(&self.clock) as _), recorder: None }
     }
 
     pub fn set_faults(&self, faults: Faults) {

@@ -12,7 +12,7 @@ use cloud_api::{At, PeeringSpec, ResourceSpec, prelude::*};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
-use cloud_http::{Exchange, Recorder, auth::Environment};
+use cloud_http::{Exchange, Recorder, World};
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::{Machine, Sim};
 use model::{
@@ -30,6 +30,11 @@ impl Recorder for Operations {
         }
         self.0.lock().unwrap().insert(exchange.operation);
     }
+}
+
+/// The simulators, with every request written down.
+fn told_to(operations: &Arc<Operations>, sim: &Sim) -> World {
+    World { recorder: Some(Arc::clone(operations) as _), ..sim.world() }
 }
 
 fn entry(name: &str, targets: &[&str], direction: Direction) -> PermitEntry {
@@ -200,11 +205,7 @@ fn at(site: &str, deployment: &str) -> At {
 async fn aws_permissions_are_the_documented_ones() {
     let sim = Sim::start().await.unwrap();
     let operations = Arc::new(Operations::default());
-    let options = AwsOptions { endpoint: Some(sim.url()), ..AwsOptions::default() };
-    let keys = Environment::of([("AWS_ACCESS_KEY_ID", "AKID"), ("AWS_SECRET_ACCESS_KEY", "s")]);
-    let cloud =
-        AwsCloud::with(&options, keys, Some(Arc::clone(&sim.clock) as _), Some(Arc::clone(&operations) as _))
-            .unwrap();
+    let cloud = AwsCloud::with(&AwsOptions::default(), told_to(&operations, &sim)).unwrap();
     let descriptions =
         [r#"{"region":"eu-west-1","ImageId":"ami-1"}"#, r#"{"region":"us-east-1","ImageId":"ami-1"}"#];
     let machine = sim.put_machine("aws");
@@ -222,17 +223,8 @@ async fn aws_permissions_are_the_documented_ones() {
 async fn gcp_permissions_are_the_documented_ones() {
     let sim = Sim::start().await.unwrap();
     let operations = Arc::new(Operations::default());
-    let endpoint = Some(format!("{}/compute/v1", sim.url()));
-    let (token, private_endpoints) = (Some("t".to_owned()), true);
-    let options = GcpOptions { endpoint, token, private_endpoints, ..GcpOptions::default() };
-    let none: [(&str, &str); 0] = [];
-    let cloud = GcpCloud::with(
-        &options,
-        Environment::of(none),
-        Some(Arc::clone(&sim.clock) as _),
-        Some(Arc::clone(&operations) as _),
-    )
-    .unwrap();
+    let options = GcpOptions { private_endpoints: true, ..GcpOptions::default() };
+    let cloud = GcpCloud::with(&options, told_to(&operations, &sim)).unwrap();
     let descriptions = [
         r#"{"zone":"us-west1-a","machineType":"e2-micro","disks":[{"boot":true}]}"#,
         r#"{"zone":"europe-west1-b","machineType":"e2-micro","disks":[{"boot":true}]}"#,
@@ -241,8 +233,7 @@ async fn gcp_permissions_are_the_documented_ones() {
     let objects = sim.objects();
     everything(&cloud, &at("ns.gcp", "p1"), &at("other.gcp", "p1"), descriptions, machine).await;
     let options = GcpOptions { private_endpoints: false, ..options };
-    let before =
-        GcpCloud::with(&options, Environment::of(none), Some(Arc::clone(&sim.clock) as _), None).unwrap();
+    let before = GcpCloud::with(&options, sim.world()).unwrap();
     endpoints_beside_instances(&before, &cloud, &at("ns.gcp", "p1"), descriptions[0]).await;
     // Permissions are one for several requests, and one for the rules of a policy.
     let permission = |operation: &String| {
@@ -273,19 +264,8 @@ async fn gcp_permissions_are_the_documented_ones() {
 
     // Clusters take a few more, of APIs that nobody needs who has none.
     let operations = Arc::new(Operations::default());
-    let options = GcpOptions {
-        kubernetes_clusters: true,
-        container_endpoint: Some(format!("{}/v1", sim.url())),
-        dns_endpoint: Some(format!("{}/dns/v1", sim.url())),
-        ..options
-    };
-    let cloud = GcpCloud::with(
-        &options,
-        Environment::of(none),
-        Some(Arc::clone(&sim.clock) as _),
-        Some(Arc::clone(&operations) as _),
-    )
-    .unwrap();
+    let options = GcpOptions { kubernetes_clusters: true, ..options };
+    let cloud = GcpCloud::with(&options, told_to(&operations, &sim)).unwrap();
     let cluster = r#"{"location":"us-west1","cluster":{"initialNodeCount":1}}"#;
     make_and_remove_endpoint(&cloud, &at("ns.gcp", "p1"), "10.3.0.0/16", cluster).await;
     let more: BTreeSet<String> = operations.0.lock().unwrap().iter().map(permission).collect();
@@ -303,16 +283,8 @@ async fn gcp_permissions_are_the_documented_ones() {
 async fn azure_permissions_are_the_documented_ones() {
     let sim = Sim::start().await.unwrap();
     let operations = Arc::new(Operations::default());
-    let (endpoint, token) = (Some(sim.url()), Some("t".to_owned()));
-    let options = AzureOptions { endpoint, token, ..AzureOptions::default() };
-    let none: [(&str, &str); 0] = [];
-    let cloud = AzureCloud::with(
-        &options,
-        Environment::of(none),
-        Some(Arc::clone(&sim.clock) as _),
-        Some(Arc::clone(&operations) as _),
-    )
-    .unwrap();
+    let options = AzureOptions { token: Some("t".to_owned()), ..AzureOptions::default() };
+    let cloud = AzureCloud::with(&options, told_to(&operations, &sim)).unwrap();
     let descriptions = ["westus2", "westeurope"].map(|location| {
         format!(
             r#"{{"location":"{location}","properties":{{"hardwareProfile":{{"vmSize":"Standard_B1s"}}}}}}"#
@@ -336,13 +308,7 @@ async fn azure_permissions_are_the_documented_ones() {
     // Clusters take a few more, which nobody needs who has none.
     let operations = Arc::new(Operations::default());
     let options = AzureOptions { kubernetes_clusters: true, ..options };
-    let cloud = AzureCloud::with(
-        &options,
-        Environment::of(none),
-        Some(Arc::clone(&sim.clock) as _),
-        Some(Arc::clone(&operations) as _),
-    )
-    .unwrap();
+    let cloud = AzureCloud::with(&options, told_to(&operations, &sim)).unwrap();
     let cluster = r#"{"location":"westus2","identity":{"type":"UserAssigned","userAssignedIdentities":{"/i":{}}},"properties":{"agentPoolProfiles":[{"name":"nodes","mode":"System"}]}}"#;
     make_and_remove_endpoint(&cloud, &at("ns.azure", group), "10.3.0.0/16", cluster).await;
     let more: BTreeSet<String> = operations.0.lock().unwrap().difference(&used).cloned().collect();
@@ -356,19 +322,8 @@ async fn azure_permissions_are_the_documented_ones() {
 async fn ibm_operations_are_the_documented_ones() {
     let sim = Sim::start().await.unwrap();
     let operations = Arc::new(Operations::default());
-    let url = sim.url();
-    let options = IbmOptions {
-        endpoint: Some(format!("{url}/{{region}}/v1")),
-        transit_endpoint: Some(format!("{url}/v1")),
-        containers_endpoint: Some(format!("{url}/global")),
-        private_endpoints: true,
-        kubernetes_clusters: true,
-        ..IbmOptions::default()
-    };
-    let key = Environment::of([("IBMCLOUD_API_KEY", "aSecretKey"), ("IBMCLOUD_IAM_API_ENDPOINT", &url)]);
-    let cloud =
-        IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), Some(Arc::clone(&operations) as _))
-            .unwrap();
+    let options = IbmOptions { private_endpoints: true, kubernetes_clusters: true, ..IbmOptions::default() };
+    let cloud = IbmCloud::with(&options, told_to(&operations, &sim)).unwrap();
     let descriptions = [
         r#"{"zone":"us-south-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#,
         r#"{"zone":"eu-de-1","profile":{"name":"bx2-2x8"},"image":{"id":"i"}}"#,

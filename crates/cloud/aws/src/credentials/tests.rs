@@ -2,30 +2,17 @@
 
 use std::path::Path;
 
-use cloud_http::HttpTransport;
+use cloud_http::{
+    HttpTransport,
+    testing::{Server, TestClock},
+};
 use http::Method;
 use tempfile::TempDir;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-};
 
 use super::*;
 
-/// 2026-11-16, until somebody moves it.
-struct TestClock(Lock<Duration>);
-
-const START: Duration = Duration::from_secs(1_794_787_200);
-
-#[async_trait]
-impl Clock for TestClock {
-    fn now(&self) -> Duration {
-        *self.0.lock()
-    }
-    async fn sleep(&self, pause: Duration) {
-        *self.0.lock() += pause;
-    }
-}
+/// 2026-11-16.
+const START: u64 = 1_794_787_200;
 
 fn with_clock(clock: &Arc<TestClock>, pairs: &[(&str, &str)]) -> AwsSigner {
     let transport = Arc::new(HttpTransport::new(None).unwrap());
@@ -33,7 +20,7 @@ fn with_clock(clock: &Arc<TestClock>, pairs: &[(&str, &str)]) -> AwsSigner {
 }
 
 fn signer(pairs: &[(&str, &str)]) -> AwsSigner {
-    with_clock(&Arc::new(TestClock(Lock::new(START))), pairs)
+    with_clock(&TestClock::at(START), pairs)
 }
 
 /// The key that a request is signed with, and the session's token.
@@ -51,44 +38,9 @@ async fn key(signer: &AwsSigner) -> String {
     used(signer).await.unwrap().0
 }
 
-/// What was asked: method and path, then headers, then the body.
-type Asked = Arc<Lock<Vec<String>>>;
-
-/// A server that answers by what is asked; none is 404.
-async fn serve(answer: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> (String, Asked) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let asked = Asked::default();
-    let (answer, log) = (Arc::new(answer), Arc::clone(&asked));
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
-            tokio::spawn(async move {
-                let mut text = String::new();
-                let mut bytes = [0; 4096];
-                loop {
-                    let count = stream.read(&mut bytes).await.unwrap_or_default();
-                    text.push_str(&String::from_utf8_lossy(&bytes[..count]));
-                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-                    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-                    if count == 0 || body.len() >= length.map_or(0, |text| text.parse().unwrap()) {
-                        break;
-                    }
-                }
-                let (status, body) = match answer(&text) {
-                    Some(body) => ("200 OK", body),
-                    None => ("404 Not Found", String::new()),
-                };
-                log.lock().push(text);
-                let reply = format!(
-                    "HTTP/1.1 {status}\r\ncontent-length: {}\r\nx-aws-ec2-metadata-token-ttl-seconds: 21600\r\nconnection: close\r\n\r\n{body}",
-                    body.len()
-                );
-                let _ = stream.write_all(reply.as_bytes()).await;
-            });
-        }
-    });
-    (url, asked)
+/// A server that answers by what is asked.
+async fn serve(answer: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Server {
+    Server::telling("x-aws-ec2-metadata-token-ttl-seconds: 21600\r\n", answer).await
 }
 
 fn role_json(key: &str, ends: &str) -> String {
@@ -128,7 +80,7 @@ fn at_home<'p>(home: &'p TempDir, more: &[(&'p str, &'p str)]) -> Vec<(&'p str, 
 /// Three of the cases that AWS publishes.
 #[tokio::test]
 async fn known_signatures_hold() {
-    let clock = Arc::new(TestClock(Lock::new(Duration::from_secs(1_440_938_160))));
+    let clock = TestClock::at(1_440_938_160);
     let keys = [
         ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"),
         ("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
@@ -158,7 +110,7 @@ async fn a_wrong_clock_is_corrected_by_what_the_cloud_says() {
     let mut headers = http::HeaderMap::new();
     headers.insert("date", HeaderValue::from_static("Mon, 16 Nov 2026 02:00:00 GMT"));
     assert!(signer.refused(&Reply { status: 401, headers, body: Default::default() }));
-    assert_eq!(signer.time(), UNIX_EPOCH + START + Duration::from_secs(7200));
+    assert_eq!(signer.time(), UNIX_EPOCH + Duration::from_secs(START + 7200));
 }
 
 #[tokio::test]
@@ -183,7 +135,7 @@ async fn environment_comes_before_profiles_and_nothing_says_what_was_tried() {
 #[tokio::test]
 async fn an_instance_has_a_role_which_is_renewed_before_it_ends() {
     let keys = Arc::new(Lock::new(vec![("K2", "2026-11-16T12:00:00Z"), ("K1", "2026-11-16T06:00:00Z")]));
-    let (url, asked) = serve(move |asked| {
+    let server = serve(move |asked| {
         let knows = || asked.contains("x-aws-ec2-metadata-token: token").then_some(());
         match asked.split_whitespace().take(2).collect::<Vec<_>>().as_slice() {
             ["PUT", "/latest/api/token"] => Some("token".to_owned()),
@@ -195,33 +147,33 @@ async fn an_instance_has_a_role_which_is_renewed_before_it_ends() {
         }
     })
     .await;
-    let clock = Arc::new(TestClock(Lock::new(START)));
+    let clock = TestClock::at(START);
     let home = home("", "");
     let pairs = [
         ("HOME", text(home.path())),
         ("AWS_REGION", "eu-west-1"),
-        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", url.as_str()),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url.as_str()),
     ];
     let signer = with_clock(&clock, &pairs);
     assert_eq!(used(&signer).await.unwrap(), ("K1".to_owned(), "t-K1".to_owned()));
-    let once = asked.lock().len();
+    let once = server.asked().len();
     assert_eq!(key(&signer).await, "K1");
-    assert_eq!(asked.lock().len(), once, "they are kept");
-    *clock.0.lock() += Duration::from_secs(6 * 3600 - 60);
+    assert_eq!(server.asked().len(), once, "they are kept");
+    clock.advance(Duration::from_secs(6 * 3600 - 60));
     assert_eq!(key(&signer).await, "K2");
-    *clock.0.lock() += Duration::from_secs(6 * 3600 - 60);
+    clock.advance(Duration::from_secs(6 * 3600 - 60));
     assert_eq!(key(&signer).await, "K2", "there are no new ones, and these are good for another minute");
 }
 
 #[tokio::test]
 async fn a_container_shows_its_token_and_gets_a_role() {
-    let (url, _) = serve(|asked| {
+    let server = serve(|asked| {
         let is_it = asked.starts_with("GET /v1/credentials ") && asked.contains("authorization: pod-token");
         is_it.then(|| role_json("POD", "2026-11-16T06:00:00Z"))
     })
     .await;
     let home = home("", "");
-    let (token, url) = (home.path().join("token"), format!("{url}/v1/credentials"));
+    let (token, url) = (home.path().join("token"), format!("{}/v1/credentials", server.url));
     std::fs::write(&token, "pod-token").unwrap();
     let more = [
         ("AWS_CONTAINER_CREDENTIALS_FULL_URI", url.as_str()),
@@ -232,7 +184,7 @@ async fn a_container_shows_its_token_and_gets_a_role() {
 
 #[tokio::test]
 async fn a_web_identity_becomes_a_role() {
-    let (url, _) = serve(|asked| {
+    let server = serve(|asked| {
         let is_it =
             asked.contains("Action=AssumeRoleWithWebIdentity") && asked.contains("WebIdentityToken=jwt");
         is_it.then(|| role_xml("AssumeRoleWithWebIdentity", "WEBWEBWEBWEBWEBWEB"))
@@ -244,7 +196,7 @@ async fn a_web_identity_becomes_a_role() {
     let more = [
         ("AWS_WEB_IDENTITY_TOKEN_FILE", text(&token)),
         ("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/web"),
-        ("AWS_ENDPOINT_URL_STS", url.as_str()),
+        ("AWS_ENDPOINT_URL_STS", server.url.as_str()),
     ];
     assert_eq!(key(&signer(&at_home(&home, &more))).await, "WEBWEBWEBWEBWEBWEB");
     let nowhere = [more[0], more[1], ("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")];
@@ -254,7 +206,7 @@ async fn a_web_identity_becomes_a_role() {
 
 #[tokio::test]
 async fn a_profile_takes_a_role_with_that_of_another_profile() {
-    let (url, asked) = serve(|asked| {
+    let server = serve(|asked| {
         let role = asked.contains("Action=AssumeRole&").then_some(asked)?;
         let by = |key: &str| role.contains(&format!("Credential={key}/"));
         match (role.contains("role%2Ffirst"), role.contains("role%2Fsecond")) {
@@ -269,14 +221,14 @@ async fn a_profile_takes_a_role_with_that_of_another_profile() {
         "[profile work]\nrole_arn = arn:aws:iam::123456789012:role/second\nsource_profile = middle\n\
          [profile middle]\nrole_arn = arn:aws:iam::123456789012:role/first\nsource_profile = base\n",
     );
-    let more = [("AWS_PROFILE", "work"), ("AWS_ENDPOINT_URL_STS", url.as_str())];
+    let more = [("AWS_PROFILE", "work"), ("AWS_ENDPOINT_URL_STS", server.url.as_str())];
     assert_eq!(used(&signer(&at_home(&home, &more))).await.unwrap().0, "SECONDSECONDSECOND");
-    assert_eq!(asked.lock().len(), 2);
+    assert_eq!(server.asked().len(), 2);
 }
 
 #[tokio::test]
 async fn who_is_logged_in_with_sso_has_a_role() {
-    let (url, _) = serve(|asked| {
+    let server = serve(|asked| {
         let is_it = asked.starts_with("GET /federation/credentials?")
             && asked.contains("role_name=admin")
             && asked.contains("account_id=123456789012")
@@ -297,7 +249,7 @@ async fn who_is_logged_in_with_sso_has_a_role() {
     let token = r#"{"accessToken":"sso-token","expiresAt":"2026-11-16T05:00:00Z","region":"eu-west-1","startUrl":"https://corp.awsapps.com/start"}"#;
     // SHA-1 of the session's name.
     std::fs::write(cache.join("ee0bfd2552fbd840c02cc48b6e823320543c450f.json"), token).unwrap();
-    let more = [("AWS_PROFILE", "sso"), ("AWS_ENDPOINT_URL_SSO", url.as_str())];
+    let more = [("AWS_PROFILE", "sso"), ("AWS_ENDPOINT_URL_SSO", server.url.as_str())];
     assert_eq!(used(&signer(&at_home(&home, &more))).await.unwrap(), ("SSO".to_owned(), "t-SSO".to_owned()));
     std::fs::remove_file(cache.join("ee0bfd2552fbd840c02cc48b6e823320543c450f.json")).unwrap();
     let gone = used(&signer(&at_home(&home, &more))).await.unwrap_err().to_string();

@@ -37,11 +37,7 @@ impl Dialect for Ec2Dialect {
             Ok(Refusal { errors: Errors { error: Error { code, message } } }) => {
                 Answer { class: class(reply.status, &code), code, message }
             }
-            Err(_) => Answer {
-                class: class(reply.status, ""),
-                code: "no EC2 answer".into(),
-                message: text.chars().take(80).collect(),
-            },
+            Err(_) => Answer::of_another(class(reply.status, ""), "no EC2 answer", reply),
         })
     }
 }

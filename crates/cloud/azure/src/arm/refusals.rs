@@ -1,7 +1,7 @@
 //! What Azure says when it refuses, and when work that it had begun failed.
 
 use cloud_http::{Answer, Class, Dialect, Reply};
-use serde::{Deserialize, de::IgnoredAny};
+use serde::Deserialize;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -31,17 +31,12 @@ pub struct ArmDialect;
 
 impl Dialect for ArmDialect {
     fn judge(&self, reply: &Reply) -> Option<Answer> {
-        let is_json = || serde_json::from_slice::<IgnoredAny>(&reply.body).is_ok();
-        if reply.status < 300 && (reply.body.is_empty() || is_json()) {
+        if reply.status < 300 && (reply.body.is_empty() || reply.is_json()) {
             return None;
         }
         Some(match serde_json::from_slice::<Refused>(&reply.body) {
             Ok(refused) => refused.error.answer(reply.status),
-            Err(_) => Answer {
-                class: class(reply.status, ""),
-                code: "no answer of Azure".into(),
-                message: reply.text().chars().take(80).collect(),
-            },
+            Err(_) => Answer::of_another(class(reply.status, ""), "no answer of Azure", reply),
         })
     }
 }
@@ -59,15 +54,7 @@ fn class(status: u16, code: &str) -> Class {
         _ if code.ends_with("AllocationFailed") || code.ends_with("LimitReached") => Class::Limit,
         _ if code.starts_with("InUse") || code.ends_with("InUse") => Class::InUse,
         _ if code.ends_with("CannotBeDeleted") => Class::InUse,
-        _ => match status {
-            401 => Class::Unauthenticated,
-            403 => Class::Denied,
-            404 => Class::NotFound,
-            409 => Class::Exists,
-            429 => Class::Throttled,
-            200..300 | 500.. => Class::Failed,
-            _ => Class::Invalid,
-        },
+        _ => Class::of_status(status),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ipnet::{IpNet, Ipv4Net};
-use model::{Address, Direction, Ports, Protocol, Traffic};
+use cloud_api::rules::{everywhere, span};
+use model::{Address, Direction, Protocol, Traffic};
 
 use super::Rule;
 use crate::types::RuleProperties;
@@ -39,7 +39,7 @@ impl Rule {
             "ah" => Protocol::Number(51),
             _ => Protocol::Any,
         };
-        let [src_ports, dst_ports] = self.properties.ports().map(|ranges| joined(&ranges));
+        let [src_ports, dst_ports] = self.properties.ports().map(span);
         Traffic { direction: self.direction(), protocol, src_ports, dst_ports }
     }
 
@@ -49,25 +49,13 @@ impl Rule {
             Direction::Inbound => self.properties.sources(),
             Direction::Outbound => self.properties.destinations(),
         };
-        let all = || Address::from(IpNet::V4(Ipv4Net::default()));
-        prefixes.iter().map(|text| text.parse().unwrap_or_else(|_| all())).collect()
+        prefixes.iter().map(|text| text.parse().unwrap_or_else(|_| everywhere())).collect()
     }
 
     pub fn whole(&self) -> Whole<'_> {
         let RuleProperties { priority, description, .. } = &self.properties;
         (self.properties.shape(), self.name.as_str(), *priority, description.as_deref())
     }
-}
-
-/// Several ranges, which Trestle never writes, show as all ports from the lowest to the highest.
-fn joined(ranges: &BTreeSet<&str>) -> Ports {
-    let read = |text: &&str| match text.parse() {
-        Ok(Ports::Range { first, last }) => Some((first, last)),
-        _ => None,
-    };
-    let bounds: Option<Vec<(u16, u16)>> = ranges.iter().map(read).collect();
-    let joined = bounds.into_iter().flatten().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
-    joined.map_or(Ports::Any, |(first, last)| Ports::Range { first, last })
 }
 
 /// What stands alone, and what is in a list.

@@ -1,5 +1,7 @@
+use cloud_api::CloudErrorKind;
 use proptest::prelude::*;
 use serde_json::json;
+use testkit::lists;
 
 use super::*;
 
@@ -13,9 +15,7 @@ fn entries_of(rules: &[Rule]) -> Vec<PermitEntry> {
 
 fn entry(name: &str, protocol: Protocol, targets: &[String], tags: &[String]) -> PermitEntry {
     let ports = if protocol == Protocol::TCP { Ports::Range { first: 80, last: 90 } } else { Ports::Any };
-    let traffic = Traffic::new(Direction::Outbound, protocol, Ports::Any, ports).unwrap();
-    let targets = targets.iter().map(|text| text.parse().unwrap()).collect();
-    PermitEntry::new(EntryName::reported(name), traffic, targets, tags.iter().cloned().collect()).unwrap()
+    lists::entry(name, Direction::Outbound, (protocol, ports), targets, tags)
 }
 
 fn one(host: u8) -> Vec<String> {
@@ -28,7 +28,7 @@ fn a_closed_group_has_an_empty_list_and_an_open_one_shows() {
     // A new group of Azure, without rules of its own, is open in both directions.
     let open = entries_of(&[]);
     assert_eq!(open.len(), 2);
-    assert!(open.iter().all(|entry| entry.name.as_str().starts_with(STRANGE)));
+    assert!(open.iter().all(is_strange));
     // Whatever is asked for, the group is closed afterwards.
     assert!(is_same(&rules_of(&[], &open).unwrap(), &closed()));
 }
@@ -129,31 +129,15 @@ fn the_way_of_writing_does_not_matter() {
     assert!(!is_same(&shown, &wanted));
 }
 
-type Lists = BTreeMap<String, (bool, BTreeSet<u8>, u8)>;
-
-fn lists() -> impl Strategy<Value = Lists> {
-    let entry = (any::<bool>(), proptest::collection::btree_set(1u8..6, 1..4), 0u8..3);
-    proptest::collection::btree_map("[a-z]{1,2}", entry, 0..5)
-}
-
 proptest! {
     #[test]
-    fn lists_survive_the_way_through_azure(a in lists(), b in lists()) {
-        let list = |map: &Lists| -> Vec<PermitEntry> {
-            map.iter().map(|(name, (tcp, hosts, literal))| {
-                let targets: Vec<String> = hosts.iter().map(|host| format!("10.0.0.{host}")).collect();
-                let tags = match literal { 0 => vec!["some.tag".to_owned()], 1 => targets[..1].to_vec(), _ => targets.clone() };
-                entry(name, if *tcp { Protocol::TCP } else { Protocol::Any }, &targets, &tags)
-            }).collect()
-        };
-        let current = rules_of(&[], &list(&a)).unwrap();
-        let wanted = rules_of(&current, &list(&b)).unwrap();
+    fn lists_survive_the_way_through_azure(a in lists::any(), b in lists::any()) {
+        let current = rules_of(&[], &a).unwrap();
+        let wanted = rules_of(&current, &b).unwrap();
         let mut read = entries_of(&wanted);
         read.sort();
-        let mut given = list(&b);
-        given.sort();
-        prop_assert_eq!(read, given);
-        prop_assert!(is_same(&rules_of(&wanted, &list(&b)).unwrap(), &wanted));
+        prop_assert_eq!(read, b.clone());
+        prop_assert!(is_same(&rules_of(&wanted, &b).unwrap(), &wanted));
         let places: BTreeSet<_> = wanted.iter().map(|rule| (rule.direction(), rule.properties.priority)).collect();
         prop_assert_eq!(places.len(), wanted.len());
     }

@@ -191,7 +191,7 @@ async fn nat_takes_back_nothing() {
     tool(&sim, &subnet(&made), Some(open)).await;
     let write = Mutex::new(Some((subnet(&made), guarded)));
     let clock = Arc::new(Meanwhile { clock: Arc::clone(&sim.clock) as _, origin: sim.url(), write });
-    let cloud = plugin_with(&sim, Arc::clone(&clock) as _);
+    let cloud = plugin_in(World { clock: Some(Arc::clone(&clock) as _), ..sim.world() });
     cloud.ensure_nat(&at(), &spec("westus2").region).await.unwrap();
     assert!(clock.write.lock().await.is_none(), "somebody wrote");
     assert_eq!(cloud.list(&at()).await.unwrap().nats, [spec("westus2").region]);

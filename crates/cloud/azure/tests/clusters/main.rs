@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use cloud_api::{At, CloudErrorKind, ResourceSpec, prelude::*};
 use cloud_azure::{AzureCloud, AzureOptions};
-use cloud_http::{Clock, HttpTransport, Request, Transport as _, auth::Environment};
+use cloud_http::{Clock, HttpTransport, Request, Transport as _, World};
 use cloud_sim::{Fault, Sim};
 use model::{Direction, EntryName, Packet, PermitEntry, Ports, Protocol, ResourceState, Segment, Traffic};
 use serde_json::{Value, json};
@@ -16,14 +16,13 @@ use serde_json::{Value, json};
 const PACKET: Packet = Packet { protocol: 6, src_port: 4000, dst_port: 443 };
 
 fn plugin(sim: &Sim) -> AzureCloud {
-    plugin_with(sim, Arc::clone(&sim.clock) as _)
+    plugin_in(sim.world())
 }
 
-fn plugin_with(sim: &Sim, clock: Arc<dyn Clock>) -> AzureCloud {
-    let (endpoint, token) = (Some(sim.url()), Some("t".to_owned()));
-    let options = AzureOptions { endpoint, token, kubernetes_clusters: true, ..AzureOptions::default() };
-    let none: [(&str, &str); 0] = [];
-    AzureCloud::with(&options, Environment::of(none), Some(clock), None).unwrap()
+fn plugin_in(world: World) -> AzureCloud {
+    let token = Some("t".to_owned());
+    let options = AzureOptions { token, kubernetes_clusters: true, ..AzureOptions::default() };
+    AzureCloud::with(&options, world).unwrap()
 }
 
 fn at() -> At {

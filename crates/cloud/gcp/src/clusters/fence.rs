@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use ipnet::{IpNet, Ipv4Net};
-use model::{Address, Direction, EntryName, PermitEntry, Ports, Protocol};
+use cloud_api::rules::{open, strange};
+use ipnet::Ipv4Net;
+use model::{Direction, PermitEntry};
 
 use crate::{
-    rules::{ATTACHED_PRIORITY, Firewalls, STRANGE, closing, difference, direction, targets},
+    rules::{ATTACHED_PRIORITY, Firewalls, closing, difference, direction, targets},
     shapes::{Cluster, Firewall, Flow, Link, Network, Pool, Remark, Traffic},
 };
 
@@ -19,7 +20,7 @@ pub(crate) const GOOGLE: &str = "199.36.153.4/30";
 
 /// Deny everything; but for what is inside, and HTTPS to Google's APIs, without which no node comes up.
 pub(crate) fn fence(tag: &str, network: &Link<Network>, description: &Remark, space: Ipv4Net) -> Firewalls {
-    let open = |suffix: &str, flow: Flow, allowed: Traffic, range: String| {
+    let opening = |suffix: &str, flow: Flow, allowed: Traffic, range: String| {
         let firewall = Firewall {
             name: format!("{tag}-{suffix}"),
             network: network.clone(),
@@ -34,9 +35,9 @@ pub(crate) fn fence(tag: &str, network: &Link<Network>, description: &Remark, sp
     let https = Traffic { protocol: "tcp".to_owned(), ports: vec!["443".to_owned()] };
     let mut firewalls = closing(tag, network, description);
     firewalls.extend([
-        open("from", Flow::Ingress, Traffic::all(), space.to_string()),
-        open("to", Flow::Egress, Traffic::all(), space.to_string()),
-        open("google", Flow::Egress, https, GOOGLE.to_owned()),
+        opening("from", Flow::Ingress, Traffic::all(), space.to_string()),
+        opening("to", Flow::Egress, Traffic::all(), space.to_string()),
+        opening("google", Flow::Egress, https, GOOGLE.to_owned()),
     ]);
     firewalls
 }
@@ -52,18 +53,14 @@ pub(crate) fn untagged(cluster: &Cluster, tag: &str) -> Vec<String> {
     cluster.node_pools.iter().filter(without).map(|pool| format!("the pool {}", pool.name)).collect()
 }
 
-fn strange(what: &str, direction: Direction, targets: BTreeSet<Address>) -> Option<PermitEntry> {
-    let traffic = model::Traffic::new(direction, Protocol::Any, Ports::Any, Ports::Any).ok()?;
-    let all = Address::from(IpNet::V4(Ipv4Net::default()));
-    let targets = if targets.is_empty() { [all].into() } else { targets };
-    PermitEntry::new(EntryName::reported(format!("{STRANGE}{what}")), traffic, targets, BTreeSet::new())
-}
-
 /// What is not as it should be with a fence, as entries that nobody asked for: firewalls that are missing, or are others.
 pub(crate) fn gaps_told(current: &Firewalls, wanted: &Firewalls) -> Vec<PermitEntry> {
     let change = difference(current, wanted);
     let told = |before: &str, firewall: &Firewall| {
-        strange(&format!("{before}{}", firewall.name), direction(firewall), targets(firewall).collect())
+        let (name, targets) =
+            (format!("{before}{}", firewall.name), targets(firewall).collect::<BTreeSet<_>>());
+        let all = open(&name, direction(firewall))?;
+        if targets.is_empty() { Some(all) } else { strange(&name, all.traffic, targets) }
     };
     let missing = change.insert.iter().filter_map(|firewall| told("missing ", firewall));
     let updated = change.update.iter().map(|firewall| &firewall.name);
@@ -74,11 +71,8 @@ pub(crate) fn gaps_told(current: &Firewalls, wanted: &Firewalls) -> Vec<PermitEn
 /// The same of nodes that the fence is not for: to them everything may be open.
 pub(crate) fn untagged_told(cluster: &Cluster, tag: &str) -> Vec<PermitEntry> {
     let both = [Direction::Inbound, Direction::Outbound];
-    let told = |part: String| {
-        both.map(|direction| {
-            strange(&format!("{direction} at {part} without {tag}"), direction, BTreeSet::new())
-        })
-    };
+    let told =
+        |part: String| both.map(|direction| open(&format!("{direction} at {part} without {tag}"), direction));
     untagged(cluster, tag).into_iter().flat_map(told).flatten().collect()
 }
 

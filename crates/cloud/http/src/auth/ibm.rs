@@ -64,7 +64,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::{Signer as _, auth::Bearer};
+    use crate::{Signer as _, auth::Bearer, testing::TestClock};
 
     /// IAM: tokens that last an hour, each with its number. Says what it was asked.
     #[derive(Default)]
@@ -93,21 +93,8 @@ mod tests {
         }
     }
 
-    #[derive(Default)]
-    struct Time(Mutex<Duration>);
-
-    #[async_trait]
-    impl Clock for Time {
-        fn now(&self) -> Duration {
-            *self.0.lock()
-        }
-        async fn sleep(&self, pause: Duration) {
-            *self.0.lock() += pause;
-        }
-    }
-
-    fn setup(trouble: &[u16], key: &str) -> (Arc<Iam>, Arc<Time>, Bearer) {
-        let (iam, time) = (Arc::new(Iam::default()), Arc::new(Time::default()));
+    fn setup(trouble: &[u16], key: &str) -> (Arc<Iam>, Arc<TestClock>, Bearer) {
+        let (iam, time) = (Arc::new(Iam::default()), TestClock::at(0));
         *iam.trouble.lock() = trouble.to_vec();
         let environment =
             Environment::of([("IBMCLOUD_API_KEY", key), ("IBMCLOUD_IAM_API_ENDPOINT", "http://iam")]);
@@ -126,9 +113,9 @@ mod tests {
     async fn a_key_becomes_a_token_that_is_renewed_before_it_ends() {
         let (iam, time, bearer) = setup(&[], "the key");
         assert_eq!(shown(&bearer).await.unwrap(), "Bearer t1");
-        time.sleep(Duration::from_secs(3200)).await;
+        time.advance(Duration::from_secs(3200));
         assert_eq!(shown(&bearer).await.unwrap(), "Bearer t1");
-        time.sleep(Duration::from_secs(150)).await;
+        time.advance(Duration::from_secs(150));
         assert_eq!(shown(&bearer).await.unwrap(), "Bearer t2", "five minutes before its end");
         let asked = iam.asked.lock().clone();
         let grant = "grant_type=urn%3Aibm%3Aparams%3Aoauth%3Agrant-type%3Aapikey";

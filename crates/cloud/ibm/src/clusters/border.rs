@@ -14,7 +14,7 @@ use cloud_api::{CloudError, CloudErrorKind};
 use ipnet::Ipv4Net;
 use model::{Address, Direction, PermitEntry};
 
-use crate::rules::{Rule, Rules};
+use crate::rules::{Rule, Rules, rule_in_wide};
 use crate::shapes::{GroupRule, SecurityGroup};
 use crate::{Result, Vpc};
 
@@ -100,7 +100,7 @@ pub(crate) fn opened(group: &SecurityGroup) -> Rules {
         !known.iter().any(|net| ipnet::IpNet::from(*net).contains(&rule.prefix.net()))
     };
     let path = |rule: &GroupRule| format!("{}/rules/{}", group.id, rule.id);
-    let read = |rule: &GroupRule| Some((Rule::read_wide(rule).filter(told)?, path(rule)));
+    let read = |rule: &GroupRule| Some((rule_in_wide(rule).filter(told)?, path(rule)));
     group.rules.iter().filter_map(read).collect()
 }
 

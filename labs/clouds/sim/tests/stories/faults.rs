@@ -1,16 +1,12 @@
 //! What goes wrong with a real cloud, one thing at a time.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use cloud_api::{At, Cloud, CloudErrorKind, ResourceSpec};
-use cloud_aws::{AwsCloud, AwsOptions};
-use cloud_azure::{AzureCloud, AzureOptions};
-use cloud_gcp::{GcpCloud, GcpOptions};
-use cloud_http::auth::Environment;
 use cloud_sim::{Fault, Sim};
 use model::{Direction, EntryName, PermitEntry, Ports, Protocol, Segment, Traffic};
 
-use super::house::{CLOUDS, House, both, clusters, deployment, description, plugin, services};
+use super::house::{CLOUDS, House, both, clusters, deployment, description, owned, plugin, services};
 
 fn at(cloud: &str) -> At {
     At { site: format!("ns.{cloud}").parse().unwrap(), deployment: deployment(cloud).to_owned() }
@@ -165,46 +161,8 @@ async fn goes_wrong(kind: &str, text: &str, operation: &str, fault: Fault) {
 #[tokio::test]
 async fn two_controllers_on_one_account() {
     let sim = Sim::start().await.unwrap();
-    let clock = || Some(Arc::clone(&sim.clock) as _);
-    let keys = || Environment::of([("AWS_ACCESS_KEY_ID", "AKID"), ("AWS_SECRET_ACCESS_KEY", "s")]);
-    let aws = |owner: &str| {
-        let options =
-            AwsOptions { endpoint: Some(sim.url()), owner: Some(owner.to_owned()), ..AwsOptions::default() };
-        Box::new(AwsCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
-    };
-    let gcp = |owner: &str| {
-        let endpoint = Some(format!("{}/compute/v1", sim.url()));
-        let options = GcpOptions {
-            endpoint,
-            container_endpoint: Some(format!("{}/v1", sim.url())),
-            dns_endpoint: Some(format!("{}/dns/v1", sim.url())),
-            owner: Some(owner.to_owned()),
-            token: Some("t".to_owned()),
-            private_endpoints: true,
-            kubernetes_clusters: true,
-            ..GcpOptions::default()
-        };
-        Box::new(GcpCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
-    };
-    let azure = |owner: &str| {
-        let options = AzureOptions {
-            endpoint: Some(sim.url()),
-            owner: Some(owner.to_owned()),
-            token: Some("t".to_owned()),
-            kubernetes_clusters: true,
-            ..AzureOptions::default()
-        };
-        Box::new(AzureCloud::with(&options, keys(), clock(), None).unwrap()) as Box<dyn Cloud>
-    };
-    let ibm = |owner: &str| Box::new(super::house::ibm(&sim, Some(owner), true)) as Box<dyn Cloud>;
-    let owners = ["one", "two"];
     for (kind, text) in descriptions() {
-        let [one, two] = match kind {
-            "aws" => owners.map(aws),
-            "azure" => owners.map(azure),
-            "gcp" => owners.map(gcp),
-            _ => owners.map(ibm),
-        };
+        let [one, two] = ["one", "two"].map(|owner| owned(kind, &sim, true, Some(owner)));
         let first = make_as(&*one, kind, text).await.unwrap();
         assert_eq!(two.list(&at(kind)).await.unwrap(), cloud_api::Listing::default(), "{kind}");
         let err = two.permit_list(&at(kind), &first.uri).await.unwrap_err();

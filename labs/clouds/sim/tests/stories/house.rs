@@ -7,7 +7,6 @@ use cloud_api::Cloud;
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_azure::{AzureCloud, AzureOptions};
 use cloud_gcp::{GcpCloud, GcpOptions};
-use cloud_http::auth::Environment;
 use cloud_ibm::{IbmCloud, IbmOptions};
 use cloud_sim::Sim;
 use model::{Address, PermitRule, ResourceName, Segment, Site};
@@ -87,53 +86,35 @@ pub fn plugin(cloud: &str, sim: &Sim) -> Arc<dyn Cloud> {
 
 /// A plugin whose configuration allows private endpoints and clusters, or does not.
 pub fn with_flags(cloud: &str, sim: &Sim, on: bool) -> Arc<dyn Cloud> {
-    let (private_endpoints, kubernetes_clusters) = (on, on);
-    let clock = Some(Arc::clone(&sim.clock) as _);
-    match cloud {
-        "aws" => {
-            let options = AwsOptions { endpoint: Some(sim.url()), ..AwsOptions::default() };
-            let keys = [("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "secret")];
-            Arc::new(AwsCloud::with(&options, Environment::of(keys), clock, None).unwrap())
-        }
-        "azure" => {
-            let (endpoint, token) = (Some(sim.url()), Some("t".to_owned()));
-            let options = AzureOptions { endpoint, token, kubernetes_clusters, ..AzureOptions::default() };
-            let none: [(&str, &str); 0] = [];
-            Arc::new(AzureCloud::with(&options, Environment::of(none), clock, None).unwrap())
-        }
-        "ibm" => Arc::new(ibm(sim, None, on)),
-        _ => {
-            let endpoint = Some(format!("{}/compute/v1", sim.url()));
-            let token = Some("ya29.x".to_owned());
-            let options = GcpOptions {
-                endpoint,
-                container_endpoint: Some(format!("{}/v1", sim.url())),
-                dns_endpoint: Some(format!("{}/dns/v1", sim.url())),
-                token,
-                private_endpoints,
-                kubernetes_clusters,
-                ..GcpOptions::default()
-            };
-            let none: [(&str, &str); 0] = [];
-            Arc::new(GcpCloud::with(&options, Environment::of(none), clock, None).unwrap())
-        }
-    }
+    owned(cloud, sim, on, None)
 }
 
-/// The IBM plugin, which fetches its tokens from the simulator too.
-pub fn ibm(sim: &Sim, owner: Option<&str>, on: bool) -> IbmCloud {
-    let url = sim.url();
-    let options = IbmOptions {
-        endpoint: Some(format!("{url}/{{region}}/v1")),
-        transit_endpoint: Some(format!("{url}/v1")),
-        containers_endpoint: Some(format!("{url}/global")),
-        owner: owner.map(str::to_owned),
-        private_endpoints: on,
-        kubernetes_clusters: on,
-        ..IbmOptions::default()
-    };
-    let key = Environment::of([("IBMCLOUD_API_KEY", "key"), ("IBMCLOUD_IAM_API_ENDPOINT", url.as_str())]);
-    IbmCloud::with(&options, key, Some(Arc::clone(&sim.clock) as _), None).unwrap()
+/// A plugin of a controller that marks what it makes with a name of its own.
+pub fn owned(cloud: &str, sim: &Sim, on: bool, owner: Option<&str>) -> Arc<dyn Cloud> {
+    let (private_endpoints, kubernetes_clusters) = (on, on);
+    let owner = owner.map(str::to_owned);
+    match cloud {
+        "aws" => {
+            let options = AwsOptions { owner, ..AwsOptions::default() };
+            Arc::new(AwsCloud::with(&options, sim.world()).unwrap())
+        }
+        "azure" => {
+            let token = Some("t".to_owned());
+            let options = AzureOptions { owner, token, kubernetes_clusters, ..AzureOptions::default() };
+            Arc::new(AzureCloud::with(&options, sim.world()).unwrap())
+        }
+        "gcp" => {
+            let options =
+                GcpOptions { owner, private_endpoints, kubernetes_clusters, ..GcpOptions::default() };
+            Arc::new(GcpCloud::with(&options, sim.world()).unwrap())
+        }
+        // It fetches its tokens from the simulator too.
+        _ => {
+            let options =
+                IbmOptions { owner, private_endpoints, kubernetes_clusters, ..IbmOptions::default() };
+            Arc::new(IbmCloud::with(&options, sim.world()).unwrap())
+        }
+    }
 }
 
 struct Namespaces;

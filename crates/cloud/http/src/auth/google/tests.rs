@@ -11,7 +11,7 @@ use aws_lc_rs::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Reply, TransportError};
+use crate::{Reply, TransportError, testing::TestClock};
 
 /// Answers by URL, and keeps what was asked.
 struct Script {
@@ -37,16 +37,6 @@ impl Script {
     }
 }
 
-struct At(u64);
-
-#[async_trait]
-impl Clock for At {
-    fn now(&self) -> Duration {
-        Duration::from_secs(self.0)
-    }
-    async fn sleep(&self, _: Duration) {}
-}
-
 const STS: &str = "https://sts.example/v1/token";
 const IMPERSONATE: &str = "https://iam.example/sa:generateAccessToken";
 const OAUTH: &str = "https://oauth2.googleapis.com/token";
@@ -63,7 +53,7 @@ async fn fetch(
     let own = [("GOOGLE_APPLICATION_CREDENTIALS", file.to_str().unwrap())];
     let environment = Environment::of(own.iter().chain(variables).copied());
     let script = Arc::new(Script { answers, asked: Mutex::default() });
-    let tokens = GoogleTokens::new(environment, Arc::clone(&script) as _, Arc::new(At(1_000)));
+    let tokens = GoogleTokens::new(environment, Arc::clone(&script) as _, TestClock::at(1_000));
     let outcome = tokens.fetch().await.map_err(|err| err.to_string());
     let asked = script.asked().clone();
     (outcome, asked)
