@@ -17,6 +17,8 @@ use std::{
     process::Command,
 };
 
+use serde_json::Value;
+
 use rooms::{ARROWS, FOR_TESTS, KNOTS, LOOKED_UP, PURE, PURE_MODULES};
 use source::{Source, files, sources};
 
@@ -33,15 +35,20 @@ impl Room {
     }
 }
 
-fn rooms() -> BTreeMap<String, Room> {
+/// What cargo knows of the workspace.
+fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
         .output()
         .unwrap();
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-    let room = |package: &serde_json::Value| {
+    let mut metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    serde_json::from_value(metadata["packages"].take()).unwrap()
+}
+
+fn rooms() -> BTreeMap<String, Room> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let room = |package: &Value| {
         let dependencies = package["dependencies"].as_array().unwrap().iter();
         let normal = dependencies.filter(|dependency| dependency["kind"].is_null());
         let uses = normal
@@ -49,7 +56,31 @@ fn rooms() -> BTreeMap<String, Room> {
         let dir = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap().to_owned();
         (text(&package["name"]), Room { dir, uses: uses.collect() })
     };
-    metadata["packages"].as_array().unwrap().iter().map(room).collect()
+    packages().iter().map(room).collect()
+}
+
+/// `unified` asks for every feature that a room asks for of what is not ours, so that a room that is built beside it is built with
+/// what the workspace has built.
+#[test]
+fn one_room_is_built_like_all_of_them() {
+    let packages = packages();
+    let ours: BTreeSet<&str> = packages.iter().map(|package| package["name"].as_str().unwrap()).collect();
+    let mut asked: BTreeMap<&str, BTreeSet<[String; 3]>> = BTreeMap::new();
+    for package in &packages {
+        let others = package["dependencies"].as_array().unwrap().iter();
+        for other in others.filter(|other| !ours.contains(other["name"].as_str().unwrap())) {
+            let kind = if other["kind"] == "build" { "build script" } else { "code" };
+            let features = other["features"].as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+            let rows = features.chain([""]).map(|feature| {
+                [kind.to_owned(), other["name"].as_str().unwrap().to_owned(), feature.to_owned()]
+            });
+            asked.entry(package["name"].as_str().unwrap()).or_default().extend(rows);
+        }
+    }
+    let unified = asked.remove("unified").unwrap();
+    let all: BTreeSet<[String; 3]> = asked.into_values().flatten().collect();
+    let missing: Vec<_> = all.difference(&unified).collect();
+    assert!(missing.is_empty(), "crates/unified/Cargo.toml lacks: {missing:#?}");
 }
 
 fn lookup<'a>(table: &'a [(&str, &'a [&str])], room: &str) -> Option<&'a [&'a str]> {

@@ -4,6 +4,8 @@
 pub const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("wire", &["model"]),
+    // Without code: see its manifest.
+    ("unified", &[]),
     ("life", &[]),
     ("common", &[]),
     ("files", &[]),

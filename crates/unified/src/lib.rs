@@ -1,0 +1,1 @@
+//! No code. The manifest says what this is for.
