@@ -115,7 +115,7 @@ pub const POD_LABEL: &str = "trestle.dev/pod";
 pub fn pod_label(namespace: &str, name: &str) -> String {
     let text = format!("{namespace}/{name}");
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
-    digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    common::hex(&digest.as_ref()[..16])
 }
 
 /// The Pods that have [`POD_LABEL`].

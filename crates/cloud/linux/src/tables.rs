@@ -51,13 +51,7 @@ pub(crate) struct Tables {
 }
 
 fn failed(namespace: &str, err: &dyn std::error::Error) -> CloudError {
-    let mut text = format!("nftables in {namespace}: {err}");
-    let mut source = err.source();
-    while let Some(below) = source {
-        text = format!("{text}: {below}");
-        source = below.source();
-    }
-    CloudError::unavailable(text)
+    CloudError::unavailable(format!("nftables in {namespace}: {}", common::chain(err)))
 }
 
 impl Tables {

@@ -73,7 +73,8 @@ async fn backup(file: &Path, output: Format, connection: ConnectionArgs) -> anyh
     target.sync_all().with_context(failed)?;
     let verified = store::backup::BackupFile::verify(&partial).context("the backup did not arrive whole")?;
     let entries = verified.trailer.entries;
-    fs::rename(&partial, file).with_context(|| format!("cannot rename it to {}", file.display()))?;
+    let renamed = fs::rename(&partial, file).and_then(|()| files::sync_dir_of(file));
+    renamed.with_context(|| format!("cannot rename it to {}", file.display()))?;
     let text = format!("Wrote {entries} entries ({bytes} bytes) to {}", file.display());
     output.done(&text, &serde_json::json!({ "file": file, "entries": entries, "bytes": bytes }))
 }
