@@ -11,7 +11,7 @@ ONLY ?= store tags objects policy watch transport nft services orchestrator clou
 # make up CLOUDS=sim plays in simulated public clouds.
 CLOUDS ?= linux
 
-.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds lab-kubernetes live-aws live-azure live-gcp live-ibm dist deny clean
+.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds lab-kubernetes lab-terraform live-aws live-azure live-gcp live-ibm dist deny clean
 
 up: build ## Play the demonstration, with real packets if this is root; CLOUDS=sim plays in simulated public clouds. Ctrl-C takes everything away
 	@if [ "$$(id -u)" = 0 ] && [ "$(CLOUDS)" = linux ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
@@ -86,6 +86,9 @@ lab-clouds: ## The clouds' official clients drive the simulators; downloads them
 
 lab-kubernetes: ## Kubernetes' own API server, built from Go modules once: read, and told what becomes of policies
 	labs/kubernetes/run.sh
+
+lab-terraform: ## The Terraform provider and the Go client: everything docs/terraform.md says and more, by the released terraform
+	labs/terraform/run.sh
 
 live-aws: ## The contract's suite on the AWS account of the environment; costs money
 	$(CARGO) test --locked -p cloud-aws --test contract -- --ignored --nocapture
