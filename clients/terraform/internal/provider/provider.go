@@ -64,7 +64,7 @@ func (p *trestleProvider) Schema(_ context.Context, _ provider.SchemaRequest, an
 			"server":     text("URL of the controller's gRPC listener, as in https://127.0.0.1:8081. Else TRESTLE_SERVER, or the context's. A server that is named is not given the context's token."),
 			"ca_file":    text("PEM file of the CA that the controller's certificate is from. Else TRESTLE_CA, or the context's."),
 			"token":      token,
-			"token_file": text("File that holds the bearer token; the role operator is enough but for tokens to join. Else TRESTLE_TOKEN_FILE, or the context's."),
+			"token_file": text("File that holds the bearer token; the role operator is enough, but for tokens to join and for taking hosts away. Else TRESTLE_TOKEN_FILE, or the context's."),
 			"cert_file":  text("PEM file of a client certificate, instead of a token. Else TRESTLE_CERT."),
 			"key_file":   text("PEM file of its key. Else TRESTLE_KEY."),
 			"timeout":    text("How long one change may take with all that it waits for, as in 30m (default: 1h). Afterwards Terraform waits no longer; the controller goes on."),
