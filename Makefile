@@ -11,7 +11,7 @@ ONLY ?= store tags objects policy watch transport nft services orchestrator clou
 # make up CLOUDS=sim plays in simulated public clouds.
 CLOUDS ?= linux
 
-.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds lab-kubernetes lab-terraform live-aws live-azure live-gcp live-ibm dist deny clean
+.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds lab-kubernetes lab-terraform lab-package live-aws live-azure live-gcp live-ibm dist deny clean
 
 up: build ## Play the demonstration, with real packets if this is root; CLOUDS=sim plays in simulated public clouds. Ctrl-C takes everything away
 	@if [ "$$(id -u)" = 0 ] && [ "$(CLOUDS)" = linux ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
@@ -77,7 +77,7 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	labs/vm/vpn.sh
 	labs/ceph.sh
 
-dist: ## dist/: the release binary, a Debian package, manual pages and completions
+dist: ## dist/: the release binary as an archive, a Debian package with a repository for apt, an SBOM, the clients, checksums
 	scripts/dist
 
 lab-clouds: ## The clouds' official clients drive the simulators; downloads them, and records what they send. Then a thousand random stories: SEED=n for others
@@ -89,6 +89,9 @@ lab-kubernetes: ## Kubernetes' own API server, built from Go modules once: read,
 
 lab-terraform: ## The Terraform provider and the Go client: everything docs/terraform.md says and more, by the released terraform
 	labs/terraform/run.sh
+
+lab-package: ## What `make dist` makes, as people take it: apt in a Debian of its own, from the repository; made twice it is the same
+	labs/package/run.sh
 
 live-aws: ## The contract's suite on the AWS account of the environment; costs money
 	$(CARGO) test --locked -p cloud-aws --test contract -- --ignored --nocapture
