@@ -1,12 +1,14 @@
 #!/bin/bash
 # Every command of Paraglider's command line, `glide`, as it is, against a controller with two clouds: made of network namespaces for
-# root, else in memory, or what CLOUDS says. GLIDE names the program, built from Paraglider's own source; TRESTLE a binary to use.
+# root, else in memory, or what CLOUDS says. It is built from Paraglider's own source, of which PARAGLIDER names a checkout (labs/glide/build);
+# GLIDE names one that is built already, TRESTLE a binary to use.
 # What glide sends is written to RECORD, if that is set: crates/server/tests/recorded/glide.jsonl is such a file, made with
 # CLOUDS=fake, and is played again by tests.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-if [[ ! -x ${GLIDE:-} ]]; then
-  echo "NOT RUN: labs/glide needs GLIDE, the program glide built from Paraglider's source" >&2
+GLIDE=${GLIDE:-$(labs/glide/build "$PWD/target/glide" || true)}
+if [[ ! -x $GLIDE ]]; then
+  echo "NOT RUN: labs/glide needs glide, built from Paraglider's source; see above why it could not be built" >&2
   exit 0
 fi
 kind=${CLOUDS:-$([[ $(id -u) = 0 ]] && echo linux || echo fake)}
