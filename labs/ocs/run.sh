@@ -1,7 +1,8 @@
 #!/bin/bash
 # Clients of OCS's releases 4.10, 4.16 and today, in Go and generated from the published numbers of their messages, onboard with tickets
-# signed as their provider signs them, are configured, report and leave. Needs Go and the module proxy. TRESTLE names a binary to use;
-# OCS_CLIENTS, programs built from OCS's own clients, are run as well, each with an address and a ticket.
+# signed as their provider signs them, are configured, report and leave. Needs Go and the module proxy. TRESTLE names a binary to use; OCS, a
+# checkout of ocs-operator, is where OCS's own client package is taken from and run as well (since it is a module of its own, September 2024);
+# OCS_CLIENTS are other programs built of it, each run with an address and a ticket.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scripts/test-deps labs/go/packages
@@ -10,6 +11,7 @@ trestle=${TRESTLE:-$PWD/target/release/trestle}
 if [[ ! -x $trestle ]]; then
   cargo build --release --locked -p trestle
 fi
+ocs=${OCS:+$(realpath "$OCS")}
 work=$(mktemp -d)
 controller=
 trap 'if [[ -n $controller ]]; then kill "$controller"; wait "$controller" || true; fi; rm -rf "$work"' EXIT
@@ -26,7 +28,22 @@ cp labs/ocs/releases.proto "$work/lab/pb"
   go mod init lab
   go get google.golang.org/grpc@v1.72.0 google.golang.org/protobuf@v1.36.6
   go build -o client .
+  if [[ $ocs ]]; then
+    module=github.com/red-hat-storage/ocs-operator/services/provider/api/v4
+    mkdir "$work/upstream"
+    cp "$OLDPWD/labs/ocs/upstream/main.go" "$work/upstream"
+    cd "$work/upstream"
+    go mod init lab
+    go mod edit -require "$module@v4.0.0" -replace "$module=$ocs/services/provider/api"
+    go mod tidy
+    go build -o upstream .
+  fi
 )
+if [[ $ocs ]]; then
+  OCS_CLIENTS="$work/upstream/upstream ${OCS_CLIENTS:-}"
+else
+  echo "NOT RUN: OCS's own client package; OCS names no checkout of ocs-operator" >&2
+fi
 
 cd "$work"
 openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:4096 -out key.pem 2>key.log
