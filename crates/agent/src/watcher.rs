@@ -14,7 +14,7 @@ use life::Life;
 use node_flows::{Key, Limits, Sampler, Sum, Sums};
 use node_kernel::{
     conntrack::Connection,
-    conntrack_events::{ConntrackEvents, Event},
+    conntrack_events::{ConntrackEvents, Event, Kind},
     log_group::LogGroup,
     netlink::NetlinkError,
 };
@@ -30,8 +30,8 @@ use crate::{
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
 /// Sums are named and handed on this often.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Messages of an interval that are all read; of more, only some.
-const BUDGET: u64 = 60_000;
+/// Messages of one kind and interval that are all read; of more, only some.
+const BUDGET: u64 = 30_000;
 /// Rows that the worker names at once, so that policies do not wait for it.
 const PORTION: usize = 256;
 /// Rows of an interval that are named; of more, rules are not told.
@@ -42,7 +42,8 @@ pub struct Watcher {
     connections: ConntrackEvents,
     refused: LogGroup,
     prefixes: Prefixes,
-    sampler: Sampler,
+    /// Of what is opened, of what ends, and of what is refused: none stands for another.
+    samplers: [Sampler; 3],
     seen: Sums<Met>,
     /// What was heard and lost in this interval.
     count: u64,
@@ -76,7 +77,7 @@ impl Watcher {
             connections: ConntrackEvents::open()?,
             refused: LogGroup::open(LOG_GROUP)?,
             prefixes: Prefixes::default(),
-            sampler: Sampler::new(BUDGET),
+            samplers: [Sampler::new(BUDGET); 3],
             seen: Sums::new(Limits::default()),
             count: 0,
             denied: 0,
@@ -86,10 +87,14 @@ impl Watcher {
 
     /// Takes in what there is, without waiting; how much that was. `now` in milliseconds since 1970.
     pub fn read(&mut self, now: u64) -> u64 {
-        let Self { connections, refused, prefixes, sampler, seen, count, denied, lost } = self;
+        let Self { connections, refused, prefixes, samplers, seen, count, denied, lost } = self;
+        let [opened, ended, logged] = samplers;
         let before = *count;
         let heard = connections.read(
-            || sampler.next(),
+            |kind| match kind {
+                Kind::Opened => opened.weigh(),
+                Kind::Ended => ended.weigh(),
+            },
             |weight, event| {
                 let (connection, sum) = match event {
                     Event::Opened(connection) => (connection, Sum::one(now)),
@@ -98,13 +103,14 @@ impl Watcher {
                     }
                     Event::Ended(_, None) => return,
                 };
-                *count += weight;
-                add(seen, Met::Passed, connection, sum.times(weight));
+                let sum = sum.times(weight);
+                *count += sum.count;
+                add(seen, Met::Passed, connection, sum);
             },
         );
         note(heard, lost);
         let heard = refused.read(
-            || sampler.next(),
+            || logged.weigh(),
             |weight, prefix, connection| {
                 let Some(met) = prefixes.read(prefix) else { return };
                 *count += weight;
@@ -172,7 +178,7 @@ async fn watch(mut watcher: Watcher, worker: Handle, flows: &Flows) {
         let heard = watcher.read(now());
         if begun.elapsed() >= INTERVAL {
             begun = Instant::now();
-            watcher.sampler.renew();
+            watcher.samplers.iter_mut().for_each(Sampler::renew);
             if watcher.lost > 0 && !std::mem::replace(&mut warned, true) {
                 warn!(lost = watcher.lost, "more connections than can be heard; what is lost is counted");
             }
@@ -180,7 +186,7 @@ async fn watch(mut watcher: Watcher, worker: Handle, flows: &Flows) {
             figures.seen.fetch_add(std::mem::take(&mut watcher.count), Relaxed);
             figures.refused.fetch_add(std::mem::take(&mut watcher.denied), Relaxed);
             figures.lost.fetch_add(std::mem::take(&mut watcher.lost), Relaxed);
-            figures.unread.store(watcher.sampler.unread(), Relaxed);
+            figures.unread.store(watcher.samplers.iter().map(Sampler::unread).sum(), Relaxed);
             if hand_on(watcher.take(), &worker, flows).await.is_none() {
                 return;
             }

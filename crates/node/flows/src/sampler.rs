@@ -19,7 +19,7 @@ impl Sampler {
     }
 
     /// Whether the next message is to be read, and for how many it then stands.
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn weigh(&mut self) -> Option<u64> {
         self.seen += 1;
         self.skipped += 1;
         if self.skipped < (self.seen - 1) / self.budget + 1 {
@@ -47,7 +47,7 @@ mod tests {
     fn within_the_budget_everything_is_read() {
         let mut sampler = Sampler::new(100);
         for _ in 0..5 {
-            assert!((0..100).all(|_| sampler.next() == Some(1)));
+            assert!((0..100).all(|_| sampler.weigh() == Some(1)));
             sampler.renew();
         }
         assert_eq!(sampler.unread(), 0);
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn beyond_it_few_are_read_and_all_are_counted() {
         let mut sampler = Sampler::new(100);
-        let read: Vec<u64> = (0..1_000_000).filter_map(|_| sampler.next()).collect();
+        let read: Vec<u64> = (0..1_000_000).filter_map(|_| sampler.weigh()).collect();
         let total: u64 = read.iter().sum();
         assert!(read.len() < 1_500, "{}", read.len());
         assert!(
@@ -64,6 +64,6 @@ mod tests {
             "the rest comes with the next one: {total}"
         );
         sampler.renew();
-        assert_eq!(sampler.next().map(|weight| weight + total), Some(1_000_001));
+        assert_eq!(sampler.weigh().map(|weight| weight + total), Some(1_000_001));
     }
 }

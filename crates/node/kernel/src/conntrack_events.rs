@@ -19,6 +19,12 @@ const COUNTERS: [u16; 2] = [9, 10];
 const BYTES: u16 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Opened,
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Opened(Connection),
     /// With its bytes in both directions, if the kernel counts them.
@@ -44,15 +50,20 @@ impl ConntrackEvents {
     }
 
     /// What has happened since, without waiting, and how many events were lost because too much was waiting. `next` says whether an
-    /// event is to be read, and for how many it stands.
+    /// event is to be read, and for how many of its kind it stands.
     pub fn read(
         &mut self,
-        mut next: impl FnMut() -> Option<u64>,
+        mut next: impl FnMut(Kind) -> Option<u64>,
         mut each: impl FnMut(u64, Event),
     ) -> Result<u64, NetlinkError> {
         let overrun = self.socket.read_some_notifications(MOST, |message| {
-            if let Some(weight) = next()
-                && let Some(event) = event(message)?
+            let kind = match message.header.kind {
+                kind if kind == SUBSYSTEM << 8 | NEW => Kind::Opened,
+                kind if kind == SUBSYSTEM << 8 | DELETE => Kind::Ended,
+                _ => return Ok(()),
+            };
+            if let Some(weight) = next(kind)
+                && let Some(event) = event(kind, message)?
             {
                 each(weight, event);
             }
@@ -67,15 +78,13 @@ impl ConntrackEvents {
     }
 }
 
-fn event(message: &Message<'_>) -> Result<Option<Event>, NetlinkError> {
+fn event(kind: Kind, message: &Message<'_>) -> Result<Option<Event>, NetlinkError> {
     let attrs = message.attrs(FIXED)?;
-    let ended = match message.header.kind {
-        kind if kind == SUBSYSTEM << 8 | NEW => false,
-        kind if kind == SUBSYSTEM << 8 | DELETE => true,
-        _ => return Ok(None),
-    };
     let Some(connection) = connection(&attrs)? else { return Ok(None) };
-    Ok(Some(if ended { Event::Ended(connection, bytes(&attrs)?) } else { Event::Opened(connection) }))
+    Ok(Some(match kind {
+        Kind::Opened => Event::Opened(connection),
+        Kind::Ended => Event::Ended(connection, bytes(&attrs)?),
+    }))
 }
 
 fn bytes(attrs: &Attrs<'_>) -> Result<Option<u64>, NetlinkError> {

@@ -61,7 +61,7 @@ impl Ear {
         let Self { events, log, opened, refused, translated, bytes, lost } = self;
         *lost += events
             .read(
-                || Some(1),
+                |_| Some(1),
                 |_, event| match event {
                     Event::Opened(connection) => {
                         let Connection { source, answered_by, answering_port, .. } = connection;
