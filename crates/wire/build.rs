@@ -15,6 +15,9 @@ use prost_types::{
 
 const ROOT: &str = "../../proto";
 const FILES: &[&str] = &[
+    "flow/flow.proto",
+    "observer/observer.proto",
+    "relay/relay.proto",
     "tagservicepb/tagservice.proto",
     "invisinetspb/invisinets.proto",
     "localv1/sets.proto",

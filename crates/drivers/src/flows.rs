@@ -167,10 +167,10 @@ impl Flows {
             return Err(err);
         }
         self.nodes.lock().insert(node, Told { run, number, lost, unread });
-        drop(record);
         self.count(&flows);
-        // Nobody may be following.
+        // Nobody may be following. Before anybody else has the record, so that who follows after what is in it misses nothing.
         let _ = self.news.send(Arc::new(flows));
+        drop(record);
         Ok(())
     }
 
@@ -215,6 +215,31 @@ impl Flows {
     /// What is recorded from now on.
     pub fn follow(&self) -> broadcast::Receiver<Arc<Vec<Flow>>> {
         self.news.subscribe()
+    }
+
+    /// What has to be read for a question, and what is recorded from then on.
+    pub async fn follow_after(
+        self: &Arc<Self>,
+        ask: Ask,
+    ) -> (Vec<Reading>, broadcast::Receiver<Arc<Vec<Flow>>>) {
+        let this = Arc::clone(self);
+        blocking(move || {
+            let record = this.record.lock();
+            (record.readings(&ask), this.news.subscribe())
+        })
+        .await
+    }
+
+    /// The newest of these files that are asked about by another question within the time of this one, newest first.
+    pub async fn find_in(
+        &self,
+        readings: Vec<Reading>,
+        ask: Ask,
+        is_about: impl Fn(&Flow) -> bool + Send + 'static,
+        most: usize,
+    ) -> Result<Found, RecordError> {
+        let _turn = self.asking.acquire().await.expect("it is never closed");
+        blocking(move || Reading::find_by(&readings, &ask, is_about, most)).await
     }
 
     /// Rows that were recorded since the controller runs.

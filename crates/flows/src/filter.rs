@@ -1,6 +1,6 @@
 //! Which flows are asked about.
 
-use std::{fmt, str::FromStr};
+use std::{net::IpAddr, str::FromStr};
 
 use ipnet::IpNet;
 
@@ -78,20 +78,11 @@ pub enum EndFilter {
     Name(String),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} names no end: give an address, a block, `namespace/name`, `namespace/`, a label `key=value` or a tag"
+)]
 pub struct FilterError(String);
-
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(text) = self;
-        write!(
-            f,
-            "{text:?} names no end: give an address, a block, `namespace/name`, `namespace/`, a label `key=value` or a tag"
-        )
-    }
-}
-
-impl std::error::Error for FilterError {}
 
 impl FromStr for EndFilter {
     type Err = FilterError;
@@ -100,7 +91,7 @@ impl FromStr for EndFilter {
         if let Ok(block) = text.parse::<IpNet>() {
             return Ok(Self::Block(block.trunc()));
         }
-        if let Ok(address) = text.parse::<std::net::IpAddr>() {
+        if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self::Block(address.into()));
         }
         // Keys of labels have slashes too.

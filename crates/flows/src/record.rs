@@ -84,9 +84,12 @@ pub struct Opened {
     pub torn: u64,
 }
 
-/// A file to be read.
+/// A file to be read, as far as it was written when it was asked for.
 #[derive(Clone, Debug)]
-pub struct Reading(PathBuf);
+pub struct Reading {
+    path: PathBuf,
+    bytes: u64,
+}
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -211,7 +214,8 @@ impl Record {
     /// What has to be read for a question, newest first.
     pub fn readings(&self, ask: &Ask) -> Vec<Reading> {
         let asked = self.segments().filter(|segment| ask.overlaps(segment.first, segment.last));
-        let mut readings: Vec<Reading> = asked.map(|segment| Reading(segment.path.clone())).collect();
+        let mut readings: Vec<Reading> =
+            asked.map(|segment| Reading { path: segment.path.clone(), bytes: segment.bytes }).collect();
         readings.reverse();
         readings
     }
@@ -241,28 +245,40 @@ fn condense(path: &Path) -> io::Result<u64> {
 
 impl Reading {
     /// What is in it of what is asked about. A file that is gone meanwhile was too old.
-    fn flows(&self, ask: &Ask) -> Result<Vec<Flow>, RecordError> {
-        let bytes = match fs::read(&self.0) {
+    fn flows(&self, ask: &Ask, is_about: impl Fn(&Flow) -> bool) -> Result<Vec<Flow>, RecordError> {
+        let bytes = match fs::read(&self.path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(RecordError::Open { path: self.0.clone(), source }),
+            Err(source) => return Err(RecordError::Open { path: self.path.clone(), source }),
         };
-        let frames = Frames::new(&bytes).filter(|frame| ask.overlaps(frame.first, frame.last));
-        Ok(frames.flat_map(|frame| frame.flows()).filter(|flow| ask.is_about(flow)).collect())
+        // What has come since is for who follows. A file that was sealed since may be shorter.
+        let written = usize::try_from(self.bytes).unwrap_or(usize::MAX).min(bytes.len());
+        let frames = Frames::new(&bytes[..written]).filter(|frame| ask.overlaps(frame.first, frame.last));
+        Ok(frames.flat_map(|frame| frame.flows()).filter(is_about).collect())
     }
 
     /// The newest that are asked about, newest first. Reads no more files than it takes.
     pub fn find(readings: &[Self], ask: &Ask, most: usize) -> Result<Found, RecordError> {
+        Self::find_by(readings, ask, |flow| ask.is_about(flow), most)
+    }
+
+    /// The same, by another question within the time of this one.
+    pub fn find_by(
+        readings: &[Self],
+        ask: &Ask,
+        is_about: impl Fn(&Flow) -> bool,
+        most: usize,
+    ) -> Result<Found, RecordError> {
         let mut flows = Vec::new();
         let mut unread = false;
         for (index, reading) in readings.iter().enumerate() {
-            flows.extend(reading.flows(ask)?);
+            flows.extend(reading.flows(ask, &is_about)?);
             if flows.len() >= most {
                 unread = index + 1 < readings.len();
                 break;
             }
         }
-        flows.sort_by(|a, b| (b.last, b.first).cmp(&(a.last, a.first)));
+        flows.sort_by_key(|flow| std::cmp::Reverse((flow.last, flow.first)));
         let more = unread || flows.len() > most;
         flows.truncate(most);
         Ok(Found { flows, more })
@@ -273,7 +289,7 @@ impl Reading {
         let mut rows = Vec::new();
         let mut more = false;
         for reading in readings {
-            rows.extend(reading.flows(ask)?);
+            rows.extend(reading.flows(ask, |flow| ask.is_about(flow))?);
             rows = top(rows);
             more |= rows.len() > KINDS;
             rows.truncate(KINDS);

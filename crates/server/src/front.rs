@@ -424,8 +424,8 @@ async fn tell_health(serving: Arc<Serving>, stopping: CancellationToken, health:
 }
 
 async fn set_health(health: &HealthReporter, status: ServingStatus) {
-    // The empty name stands for the server as a whole.
-    for service in std::iter::once(&"").chain(grpc::SERVED) {
+    // The empty name stands for the server as a whole, the last for the observer, as Hubble's clients ask for it.
+    for service in std::iter::once(&"").chain(grpc::SERVED).chain([&"hubble.server.Observer"]) {
         health.set_service_status(service, status).await;
     }
 }

@@ -15,6 +15,7 @@ mod namespaces;
 mod node_feed;
 mod nodes;
 mod objects;
+mod observer;
 mod orchestrator;
 mod permissions;
 mod policies;
@@ -43,6 +44,7 @@ use transport::Hub;
 use wire::{
     invisinetspb::controller_server::{self, ControllerServer},
     localv1::sets_server::{self, SetsServer},
+    observer::observer_server::{self, ObserverServer},
     paragliderpb,
     pb::dataplane_events_server,
     provider_raw::ocs_provider_server::{self, OcsProviderServer},
@@ -126,6 +128,7 @@ pub const SERVED: &[&str] = &[
     policies_server::SERVICE_NAME,
     enforcement_server::SERVICE_NAME,
     flows_server::SERVICE_NAME,
+    observer_server::SERVICE_NAME,
     services_server::SERVICE_NAME,
     sets_server::SERVICE_NAME,
     storage_server::SERVICE_NAME,
@@ -238,6 +241,15 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
                 flows: rooms.flows.clone(),
                 joined: Arc::clone(&rooms.hosts.records),
                 serving: rooms.serving.clone(),
+            })
+            .max_decoding_message_size(max),
+        )
+        .add_service(
+            ObserverServer::new(observer::Grpc {
+                flows: rooms.flows.clone(),
+                nodes: rooms.nodes.clone(),
+                serving: rooms.serving.clone(),
+                started_at: rooms.about.started_at,
             })
             .max_decoding_message_size(max),
         )

@@ -36,6 +36,7 @@ mod metrics;
 mod news;
 mod nodes;
 mod objects;
+mod observer_view;
 mod permissions;
 mod places;
 mod reach;

@@ -46,6 +46,21 @@ pub mod protos {
     tonic::include_proto!("protos");
 }
 
+/// `observer.Observer`: flows, for Hubble's clients.
+pub mod observer {
+    tonic::include_proto!("observer");
+}
+
+/// What `observer` tells: flows and filters.
+pub mod flow {
+    tonic::include_proto!("flow");
+}
+
+/// What `observer` tells of nodes.
+pub mod relay {
+    tonic::include_proto!("relay");
+}
+
 /// `localv1.Sets`: services as one node sees them, on KPNG's wire.
 pub mod localv1 {
     tonic::include_proto!("localv1");

@@ -188,3 +188,16 @@ fn on_a_full_disk_nothing_is_half_recorded_and_everything_can_be_read() {
     record.append(&[flow(3, 80, 3)], 0).unwrap();
     assert_eq!(all(&record).len(), 2, "it goes on when there is room");
 }
+
+#[test]
+fn what_is_recorded_after_a_question_was_asked_is_not_in_its_answer() {
+    let dir = TempDir::new().unwrap();
+    let mut record = open(&dir, LIMITS);
+    record.append(&[flow(1, 80, 1)], 0).unwrap();
+    let ask = Ask::default();
+    let readings = record.readings(&ask);
+    record.append(&[flow(2, 80, 2)], 0).unwrap();
+    assert_eq!(Reading::find(&readings, &ask, 10).unwrap().flows, [flow(1, 80, 1)]);
+    let odd = |flow: &Flow| flow.kind.port == Some(81);
+    assert_eq!(Reading::find_by(&record.readings(&ask), &ask, odd, 10).unwrap().flows, []);
+}

@@ -187,6 +187,10 @@ pub const TABLE: &[Rule] = &[
     read("trestle.v1.Flows/ListFlows", READERS),
     read("trestle.v1.Flows/FollowFlows", READERS),
     read("trestle.v1.Flows/TopFlows", READERS),
+    // For Hubble's clients.
+    read("observer.Observer/GetFlows", READERS),
+    read("observer.Observer/GetNodes", READERS),
+    read("observer.Observer/ServerStatus", READERS),
     read("GET /flows", READERS),
     read("GET /flows/top", READERS),
     read("GET /explain", READERS),

@@ -3,10 +3,19 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
 use tonic::Code;
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use wire::trestle::v1::{
     ApplyObjectsRequest, Flow, FlowDirection, FlowVerdict, FlowsRequest, NodeFlow, NodeFlows, Role,
     flows_client::FlowsClient, objects_client::ObjectsClient,
+};
+use wire::{
+    flow::{FlowFilter, Verdict},
+    observer::{
+        GetFlowsRequest, GetFlowsResponse, GetNodesRequest, ServerStatusRequest,
+        get_flows_response::ResponseTypes, observer_client::ObserverClient,
+    },
 };
 
 use testkit_controllers::nodes::Harness;
@@ -101,6 +110,65 @@ async fn a_report_is_recorded_once_and_named_as_of_then() {
         list(&harness, FlowsRequest { from: "app=other".to_owned(), ..FlowsRequest::default() }).await,
         flows
     );
+}
+
+/// What clients of Hubble ask and are told.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_hubble_are_told_the_same() {
+    let harness = Harness::synced().await;
+    let node = harness.node("n1").await;
+    let mut reporting = FlowsClient::new(harness.channel(Some(&node)).await);
+    for number in 1..=5 {
+        reporting.report_flows(report("n1", number, number)).await.unwrap();
+    }
+    let mut client = ObserverClient::new(harness.channel(None).await);
+    let filter = |verdict: Verdict| FlowFilter { verdict: vec![verdict.into()], ..FlowFilter::default() };
+    let denied = GetFlowsRequest { whitelist: vec![filter(Verdict::Dropped)], ..GetFlowsRequest::default() };
+    let counts = |told: Vec<GetFlowsResponse>| -> Vec<String> {
+        let flow = |told: GetFlowsResponse| match told.response_types {
+            Some(ResponseTypes::Flow(flow)) => flow.summary.split_once(';').unwrap().0.to_owned(),
+            other => panic!("{other:?}"),
+        };
+        told.into_iter().map(flow).collect()
+    };
+    for (number, first, expected) in [
+        (0, false, &["1 packets", "2 packets", "3 packets", "4 packets", "5 packets"][..]),
+        (2, false, &["4 packets", "5 packets"]),
+        (2, true, &["1 packets", "2 packets"]),
+    ] {
+        let asked = GetFlowsRequest { number, first, ..denied.clone() };
+        let told = client.get_flows(harness.as_admin(asked)).await.unwrap().into_inner();
+        let told: Vec<_> = told.map(|told| told.unwrap()).collect().await;
+        assert_eq!(counts(told), expected, "oldest first");
+    }
+    let allowed =
+        GetFlowsRequest { whitelist: vec![filter(Verdict::Forwarded)], ..GetFlowsRequest::default() };
+    let mut told = client.get_flows(harness.as_admin(allowed)).await.unwrap().into_inner();
+    assert_eq!(told.message().await.unwrap(), None);
+    let unknown = FlowFilter { dns_query: vec!["x".to_owned()], ..FlowFilter::default() };
+    let unknown = GetFlowsRequest { whitelist: vec![unknown], ..GetFlowsRequest::default() };
+    let refused = client.get_flows(harness.as_admin(unknown)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+
+    // Who follows is told what there is, and then what comes, and nothing twice.
+    let following = GetFlowsRequest { number: 1, follow: true, ..denied };
+    let mut told = client.get_flows(harness.as_admin(following)).await.unwrap().into_inner();
+    reporting.report_flows(report("n1", 6, 6)).await.unwrap();
+    let mut two = Vec::new();
+    for _ in 0..2 {
+        two.extend(timeout(Duration::from_secs(30), told.message()).await.unwrap().unwrap());
+    }
+    assert_eq!(counts(two), ["5 packets", "6 packets"]);
+
+    let status = client.server_status(harness.as_admin(ServerStatusRequest {})).await.unwrap().into_inner();
+    assert_eq!((status.seen_flows, status.num_connected_nodes), (6, Some(0)));
+    // `hubble status` begins with this.
+    let asked = HealthCheckRequest { service: "hubble.server.Observer".to_owned() };
+    HealthClient::new(harness.channel(None).await).check(asked).await.unwrap();
+    let nodes = client.get_nodes(harness.as_admin(GetNodesRequest {})).await.unwrap().into_inner().nodes;
+    assert_eq!(nodes.iter().map(|node| &*node.name).collect::<Vec<_>>(), ["n1"]);
+    let refused = ObserverClient::new(harness.channel(Some(&node)).await).get_nodes(GetNodesRequest {}).await;
+    assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
 }
 
 #[tokio::test(flavor = "multi_thread")]
