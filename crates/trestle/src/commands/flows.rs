@@ -70,7 +70,7 @@ that were opened, and of what is denied, packets. A connection between two workl
 Examples:
   trestle flows --verdict denied --since 5m
   trestle flows --from shop/web-1 --to 10.0.0.0/8 --port 5432
-  trestle flows --to app=db --rule shop/db -o json
+  trestle flows --to app=db --rule shop/db -o json | jq '.flows[].from.workload'
   trestle flows --verdict denied --follow"
 )]
 pub struct FlowsArgs {
@@ -147,8 +147,11 @@ pub async fn top(args: TopArgs, output: Format, connection: Connection) -> anyho
 }
 
 fn show(list: &FlowList, output: Format) -> anyhow::Result<()> {
+    if !output.is_for_people() {
+        return output.data(list);
+    }
     output.list(&list.flows)?;
-    if list.more && output.is_for_people() {
+    if list.more {
         warn("there are more: narrow the question, or raise --limit");
     }
     Ok(())
