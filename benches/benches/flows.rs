@@ -83,8 +83,10 @@ fn send() -> io::Result<(u64, Duration)> {
     let mut sent = 0;
     while sent < EACH_SECOND * SECONDS {
         for _ in 0..BURST {
-            let socket = UdpSocket::bind((FROM, 0))?;
-            socket.send_to(b"x", (TO, 9_000 + (sent % u64::from(PORTS)) as u16))?;
+            // No two are alike: what has the addresses and ports of an open connection is none of its own.
+            let (port, own) = (sent % u64::from(PORTS), sent / u64::from(PORTS));
+            let socket = UdpSocket::bind((FROM, 10_000 + own as u16))?;
+            socket.send_to(b"x", (TO, 9_000 + port as u16))?;
             sent += 1;
         }
         let due = Duration::from_micros(sent * 1_000_000 / EACH_SECOND);
