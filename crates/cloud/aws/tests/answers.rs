@@ -1,7 +1,5 @@
 //! Answers that cannot be read: an error that says where, and nothing is changed.
 
-#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
-
 use cloud_api::{At, CloudErrorKind, prelude::*};
 use cloud_aws::{AwsCloud, AwsOptions};
 use cloud_http::{World, auth::Environment, testing::Server};
