@@ -14,7 +14,7 @@ use crate::{
         namespace, node, object, page, plugin, policy, resource, rule, service, storage, store, tag, trial,
         volume,
     },
-    output::Format,
+    output::{Output, OutputParser},
 };
 
 /// One control plane for who may talk to whom.
@@ -31,9 +31,12 @@ pub struct Args {
     /// None: where you are, and what to do next.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Form of the result; wide has further columns, name is names alone
-    #[arg(short, long, global = true, value_enum, default_value_t)]
-    pub output: Format,
+    /// Form of the result; wide has further columns, name is names alone, jsonpath='{.metadata.name}' what a template takes of the data
+    #[arg(short, long, global = true, value_parser = OutputParser, default_value = "table")]
+    pub output: Output,
+    /// The order of a list: a column, or a path such as .metadata.name
+    #[arg(long, global = true, value_name = "FIELD")]
+    pub sort_by: Option<String>,
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }

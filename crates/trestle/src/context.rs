@@ -37,9 +37,11 @@ impl ContextFile {
         Ok(user_dir("XDG_CONFIG_HOME", ".config")?.join("context.json"))
     }
 
-    /// The context of the last `trestle up`, if there was one.
+    /// The context of the last `trestle up`, if there was one. Whoever has no home has none: who says it all by flags needs neither.
     pub fn load() -> anyhow::Result<Option<Self>> {
-        let path = Self::path()?;
+        let Ok(path) = Self::path() else {
+            return Ok(None);
+        };
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -46,7 +46,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: args::Args) -> anyhow::Result<()> {
-    let args::Args { command, output, connection } = args;
+    let args::Args { command, output, sort_by, connection } = args;
+    output::shape(&output, sort_by);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if matches!(&command, Some(args::Command::Agent(args)) if args.is_service()) {
         // It is on every node, where memory counts, and what it does is done by a thread of its own.
@@ -54,7 +55,7 @@ fn run(args: args::Args) -> anyhow::Result<()> {
         runtime.worker_threads(1);
     }
     let runtime = runtime.enable_all().build()?;
-    let done = runtime.block_on(commands::run(command, output, connection));
+    let done = runtime.block_on(commands::run(command, output.form, connection));
     // What still runs on a thread may be stuck, and must not keep a process that has ended from ending.
     runtime.shutdown_timeout(LAST_WORK);
     done

@@ -1,8 +1,17 @@
 //! Output: a table for people, JSON or YAML for programs, the same data in each.
 
-use std::io::{self, IsTerminal as _, Write as _};
+mod jsonpath;
+mod order;
 
+use std::{
+    ffi::OsStr,
+    io::{self, IsTerminal as _, Write as _},
+    sync::{Arc, OnceLock},
+};
+
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
+use jsonpath::Template;
 use serde::Serialize;
 
 use crate::{
@@ -20,6 +29,60 @@ pub enum Format {
     Name,
     Json,
     Yaml,
+}
+
+/// What `-o` says: a form, and of `jsonpath=TEMPLATE` what is shown of the JSON.
+#[derive(Clone, Debug)]
+pub struct Output {
+    pub form: Format,
+    template: Option<Arc<Template>>,
+}
+
+/// Reads an [`Output`].
+#[derive(Clone, Copy, Debug)]
+pub struct OutputParser;
+
+const PATH: &str = "jsonpath=";
+
+impl TypedValueParser for OutputParser {
+    type Value = Output;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Output, clap::Error> {
+        let Some(text) = value.to_str().and_then(|text| text.strip_prefix(PATH)) else {
+            let form = EnumValueParser::<Format>::new().parse_ref(command, arg, value)?;
+            return Ok(Output { form, template: None });
+        };
+        let template = Template::parse(text).map_err(|why| {
+            command.clone().error(clap::error::ErrorKind::InvalidValue, format!("-o {PATH}: {why}"))
+        })?;
+        Ok(Output { form: Format::Json, template: Some(Arc::new(template)) })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(["table", "wide", "name", "json", "yaml", PATH].into_iter().map(PossibleValue::new)))
+    }
+}
+
+/// What the command line says of all that is shown, once in a process.
+#[derive(Debug, Default)]
+struct Shape {
+    /// What is shown of JSON. None: all of it.
+    template: Option<Arc<Template>>,
+    /// What lists are sorted by. None: they stay as they come.
+    sort_by: Option<String>,
+}
+
+static SHAPE: OnceLock<Shape> = OnceLock::new();
+
+/// From now on results are shown so.
+pub fn shape(output: &Output, sort_by: Option<String>) {
+    // The command line is read once.
+    let _ = SHAPE.set(Shape { template: output.template.clone(), sort_by });
 }
 
 /// Something a command shows: one row per object. Messages have rows of their own; their JSON is defined with them (`wire`).
@@ -52,7 +115,7 @@ impl Format {
         matches!(self, Self::Table | Self::Wide | Self::Name)
     }
 
-    fn rows<T: Rows>(self, items: &[T]) -> anyhow::Result<()> {
+    fn rows<T: Rows>(self, items: &[&T]) -> anyhow::Result<()> {
         match self {
             Self::Wide => {
                 let header = [T::HEADER, T::WIDE].concat();
@@ -60,24 +123,22 @@ impl Format {
                 write(&table(&header, all))
             }
             Self::Name => items.iter().try_for_each(|item| print(&visible(&name_of(T::HEADER, &item.row())))),
-            _ => rows(items),
+            _ => write(&table(T::HEADER, items.iter().map(|item| item.row()))),
         }
     }
 
     /// Shows a list.
     pub fn list<T: Rows + Serialize>(self, items: &[T]) -> anyhow::Result<()> {
-        match self {
-            Self::Json | Self::Yaml => self.data(&items),
-            _ => self.rows(items),
-        }
+        let items = match SHAPE.get().and_then(|shape| shape.sort_by.as_ref()) {
+            Some(field) => order::sorted(items, field)?,
+            None => items.iter().collect(),
+        };
+        if self.is_for_people() { self.rows(&items) } else { self.data(&items) }
     }
 
     /// Shows one object.
     pub fn one<T: Rows + Serialize>(self, item: &T) -> anyhow::Result<()> {
-        match self {
-            Self::Json | Self::Yaml => self.data(item),
-            _ => self.rows(std::slice::from_ref(item)),
-        }
+        if self.is_for_people() { self.rows(&[item]) } else { self.data(item) }
     }
 
     /// Shows names: a column for people, texts for programs.
@@ -91,16 +152,14 @@ impl Format {
 
     /// Shows what was done: a sentence for people, an object for programs.
     pub fn done<T: Serialize>(self, sentence: &str, item: &T) -> anyhow::Result<()> {
-        match self {
-            Self::Json | Self::Yaml => self.data(item),
-            _ => print(sentence),
-        }
+        if self.is_for_people() { print(sentence) } else { self.data(item) }
     }
 
     /// Shows one event of a stream, complete on its own and written at once.
     pub fn event<T: Serialize>(self, line: &str, item: &T) -> anyhow::Result<()> {
         match self {
             Self::Table | Self::Wide | Self::Name => print(line),
+            Self::Json if template().is_some() => self.data(item),
             Self::Json => print(&serde_json::to_string(item)?),
             Self::Yaml => print(format!("---\n{}", serde_saphyr::to_string(item)?).trim_end()),
         }
@@ -108,12 +167,18 @@ impl Format {
 
     /// Shows data that has no single table. As JSON if a table was asked for.
     pub fn data<T: Serialize>(self, item: &T) -> anyhow::Result<()> {
-        let text = match self {
-            Self::Yaml => serde_saphyr::to_string(item)?,
+        let text = match (self, template()) {
+            (Self::Yaml, _) => serde_saphyr::to_string(item)?,
+            (Self::Json, Some(template)) => template.apply(&serde_json::to_value(item)?),
             _ => serde_json::to_string_pretty(item)?,
         };
         print(text.trim_end())
     }
+}
+
+/// What is shown of JSON, if not all of it.
+fn template() -> Option<&'static Template> {
+    SHAPE.get()?.template.as_deref()
 }
 
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {

@@ -72,6 +72,30 @@ fn failures_have_exit_codes_and_say_what_to_do() {
     assert!(text(&nowhere.stderr).contains("trestle up"), "{}", text(&nowhere.stderr));
 }
 
+/// As cron and systemd run things.
+#[test]
+fn who_has_no_home_says_where_the_controller_is() {
+    let up = Up::start(&[]);
+    let homeless = |words: &[&str]| Command::new(TRESTLE).args(words).env_clear().output().unwrap();
+    let [ca, token] =
+        ["data/pki/ca.pem", "data/admin.token"].map(|file| up.path(file).to_str().unwrap().to_owned());
+    let server = format!("https://{}", up.grpc);
+    let told = homeless(&[
+        "whoami",
+        "--server",
+        &server,
+        "--ca",
+        &ca,
+        "--token-file",
+        &token,
+        "-o",
+        "jsonpath={.name}",
+    ]);
+    assert_eq!(text(&told.stdout), "admin\n", "{}", text(&told.stderr));
+    let refused = text(&homeless(&["whoami"]).stderr);
+    assert!(refused.contains("name one with --server"), "{refused}");
+}
+
 #[test]
 fn a_second_controller_in_the_same_directory_is_refused() {
     let up = Up::start(&[]);

@@ -63,7 +63,7 @@ pub enum ResourceCommand {
     /// The resources of the current namespace
     List {
         /// Of all namespaces
-        #[arg(long)]
+        #[arg(short = 'A', long, visible_alias = "all-namespaces")]
         all: bool,
     },
     /// One resource, and what is in force at it

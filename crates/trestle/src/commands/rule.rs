@@ -73,7 +73,7 @@ pub struct ListArgs {
     #[arg(long, conflicts_with = "all")]
     tag: Option<String>,
     /// In all namespaces
-    #[arg(long)]
+    #[arg(short = 'A', long, visible_alias = "all-namespaces")]
     all: bool,
     /// Only the rules that are written on the resource or tag, in the form that `rule add --file` reads
     #[arg(long, conflicts_with = "all")]
