@@ -47,6 +47,7 @@ pub mod protos {
 }
 
 /// `observer.Observer`: flows, for Hubble's clients.
+#[allow(clippy::large_enum_variant, reason = "the messages are as their protocol has them")]
 pub mod observer {
     tonic::include_proto!("observer");
 }
