@@ -17,6 +17,7 @@ const MAX_NAME: usize = 253;
 /// A Pod has an address or two; a list of hundreds is a mistake.
 const MAX_ADDRESSES: usize = 16;
 const MAX_UID: usize = 64;
+const MAX_CONTAINER: usize = 128;
 
 /// `NAMESPACE/NAME` of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -40,6 +41,12 @@ pub enum EndpointError {
     Uid(String),
     #[error("{0} addresses are too many for one Pod; at most {MAX_ADDRESSES}")]
     Addresses(usize),
+    #[error("{0:?} cannot be a container or its interface: at most {MAX_CONTAINER} characters, no spaces")]
+    Container(String),
+    #[error(
+        "Pod {pod} is attached by its interface {first} already, and one link of a Pod can be guarded: {second} cannot"
+    )]
+    SecondLink { pod: Pod, first: String, second: String },
 }
 
 impl FromStr for Pod {
@@ -91,6 +98,21 @@ pub struct Attachment {
     /// The Pod's UID, if it is known: then another life of a Pod of the same name is not taken for this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
+    /// What a container runtime calls this life of the Pod's network, if one has made it: its end detaches this, and no other one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Container>,
+}
+
+/// A container's network, as its runtime names it: one Pod has a new one each time its sandbox is made anew.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Container {
+    pub id: String,
+    /// The interface in the container.
+    pub interface: String,
+    /// The network that it is attached to, of those that the runtime has.
+    #[serde(default)]
+    pub network: String,
 }
 
 impl Attachment {
@@ -108,6 +130,14 @@ impl Attachment {
         };
         if let Some(uid) = self.uid.as_deref().filter(|uid| !is_uid(uid)) {
             return Err(EndpointError::Uid(uid.to_owned()));
+        }
+        let is_word = |text: &&String| {
+            (1..=MAX_CONTAINER).contains(&text.len())
+                && text.chars().all(|c| c.is_ascii_graphic() && c != '"')
+        };
+        let mut words = self.container.iter().flat_map(|container| [&container.id, &container.interface]);
+        if let Some(word) = words.find(|word| !is_word(word)) {
+            return Err(EndpointError::Container(word.clone()));
         }
         if self.addresses.len() > MAX_ADDRESSES {
             return Err(EndpointError::Addresses(self.addresses.len()));
@@ -177,6 +207,8 @@ impl Endpoints {
             same.found &= endpoint.found;
             return Ok(same.found != was_found);
         }
+        self.check_is_only(&endpoint)?;
+        let attachment = &endpoint.attachment;
         self.0.retain(|_, other| other.attachment.interface != attachment.interface);
         for other in self.0.values_mut() {
             other.attachment.addresses.retain(|address| !attachment.addresses.contains(address));
@@ -192,6 +224,31 @@ impl Endpoints {
             interface.is_none_or(|interface| endpoint.attachment.interface == interface)
         };
         self.0.get(pod).is_some_and(is_meant) && self.0.remove(pod).is_some()
+    }
+
+    /// Takes out what was attached for a container, by one of its interfaces or by any. Nothing if its Pod has a new one by now. Whether
+    /// anything changed.
+    pub fn detach_container(&mut self, id: &str, interface: Option<&str>) -> bool {
+        let before = self.0.len();
+        let is_meant = |container: &Container| {
+            container.id == id && interface.is_none_or(|interface| container.interface == interface)
+        };
+        self.0.retain(|_, endpoint| !endpoint.attachment.container.as_ref().is_some_and(is_meant));
+        self.0.len() != before
+    }
+
+    /// The same container has no other interface attached: the newest would take its place, and leave that one unguarded.
+    fn check_is_only(&self, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        let Some(new) = &endpoint.attachment.container else { return Ok(()) };
+        let there = self.0.get(&endpoint.pod).and_then(|there| there.attachment.container.as_ref());
+        match there.filter(|there| there.id == new.id && there.interface != new.interface) {
+            None => Ok(()),
+            Some(there) => Err(EndpointError::SecondLink {
+                pod: endpoint.pod.clone(),
+                first: there.interface.clone(),
+                second: new.interface.clone(),
+            }),
+        }
     }
 
     /// Closes and opens as is said. Whether anything changed.
@@ -211,10 +268,12 @@ impl Endpoints {
         self.0.values_mut().filter(|endpoint| endpoint.since == 0).for_each(|endpoint| endpoint.since = now);
     }
 
-    /// Forgets what the agent has found and is not there any more. Whether there was any.
-    pub fn forget_found(&mut self, is_there: impl Fn(&str) -> bool) -> bool {
+    /// Forgets what the agent has found, or a runtime has attached, and is not there any more: of these the link was there first. Whether
+    /// there was any.
+    pub fn forget_gone(&mut self, is_there: impl Fn(&str) -> bool) -> bool {
         let before = self.0.len();
-        self.0.retain(|_, endpoint| !endpoint.found || is_there(&endpoint.attachment.interface));
+        let was_there = |endpoint: &Endpoint| endpoint.found || endpoint.attachment.container.is_some();
+        self.0.retain(|_, endpoint| !was_there(endpoint) || is_there(&endpoint.attachment.interface));
         self.0.len() != before
     }
 
@@ -250,7 +309,7 @@ mod tests {
 
     fn attachment(interface: &str, addresses: &[&str]) -> Attachment {
         let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        Attachment { interface: interface.into(), addresses, uid: None }
+        Attachment { interface: interface.into(), addresses, ..Attachment::default() }
     }
 
     #[test]
@@ -303,8 +362,44 @@ mod tests {
         all.find(pod("a"), attachment("v1", &["10.0.0.1"]), 0).unwrap();
         all.find(pod("b"), attachment("v2", &["10.0.0.2"]), 0).unwrap();
         assert_eq!(all.attach(pod("b"), attachment("v2", &["10.0.0.2"]), 0), Ok(true), "it is theirs now");
-        assert!(all.forget_found(|_| false));
+        assert!(all.forget_gone(|_| false));
         assert_eq!(all.iter().map(|one| one.pod.clone()).collect::<Vec<_>>(), [pod("b")]);
+    }
+
+    fn of_container(interface: &str, id: &str, inside: &str) -> Attachment {
+        let container = Some(Container { id: id.into(), interface: inside.into(), network: String::new() });
+        Attachment { container, ..attachment(interface, &[]) }
+    }
+
+    #[test]
+    fn a_containers_end_detaches_what_was_attached_for_it_and_no_more() {
+        let mut all = Endpoints::default();
+        all.attach(pod("a"), of_container("cali1", "c1", "eth0"), 0).unwrap();
+        all.judge(1, |_| true);
+        // The sandbox is made anew; some networks call its link as the one before.
+        assert_eq!(all.attach(pod("a"), of_container("cali1", "c2", "eth0"), 2), Ok(true));
+        assert!(all.get(&pod("a")).unwrap().closed, "nobody has covered this life of it");
+        assert!(!all.detach_container("c1", None) && !all.detach_container("c2", Some("eth1")));
+        assert!(all.detach_container("c2", Some("eth0")) && all.is_empty());
+        assert!(!all.detach_container("c2", None));
+    }
+
+    #[test]
+    fn a_second_link_of_a_container_does_not_take_the_place_of_the_first() {
+        let mut all = Endpoints::default();
+        all.attach(pod("a"), of_container("v1", "c1", "eth0"), 0).unwrap();
+        let second = all.attach(pod("a"), of_container("v2", "c1", "net1"), 0);
+        assert!(matches!(second, Err(EndpointError::SecondLink { .. })), "{second:?}");
+        assert_eq!(all.get(&pod("a")).unwrap().attachment.interface, "v1");
+        assert_eq!(
+            all.attach(pod("a"), of_container("v3", "c1", "eth0"), 0),
+            Ok(true),
+            "the same, made anew"
+        );
+        for bad in ["", "a b", "\"", "a\n"] {
+            assert!(all.attach(pod("b"), of_container("v4", bad, "eth0"), 0).is_err(), "{bad:?}");
+        }
+        assert!(all.forget_gone(|name| name == "v9") && all.is_empty(), "its link is gone");
     }
 
     #[test]
@@ -333,7 +428,7 @@ mod tests {
                 let (pod, interface) = (pod(&name.to_string()), format!("v{interface}"));
                 let addresses: Vec<IpAddr> = addresses.iter().map(|n| IpAddr::from([10, 0, 0, *n])).collect();
                 if attach {
-                    let made = Attachment { interface, addresses: addresses.clone(), uid: None };
+                    let made = Attachment { interface, addresses: addresses.clone(), ..Attachment::default() };
                     all.attach(pod.clone(), made, 0).unwrap();
                     let has = &all.get(&pod).unwrap().attachment.addresses;
                     prop_assert!(addresses.iter().all(|address| has.contains(address)));

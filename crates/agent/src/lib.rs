@@ -3,7 +3,7 @@
 //! ```text
 //!   controller ── stream ──► feed ──► worker ──► parts ──► kernel
 //!   attach, detach ──► local ─────────► │ held, endpoints
-//!                                       └──► journal, registry on disk
+//!   a container runtime ──► cni ──► local └──► journal, registry on disk
 //! ```
 //!
 //! In: messages of the node protocol (`docs/node-protocol.md`), attachments of Pods, an earlier run's state on disk. Out:
@@ -12,6 +12,7 @@
 //! Not here: what objects mean for the kernel (the `node` rooms, behind [`part::Part`]), flags (`trestle`).
 
 mod agent;
+pub mod cni;
 mod coverage;
 pub mod endpoints;
 mod feed;
@@ -95,4 +96,4 @@ pub use agent::{Agent, AgentError, Config, boot};
 pub use feed::Uplink;
 pub use metrics::Metrics;
 pub use status::{Connection, ErrorView, HostStatus, PodProblem, State, StatusView};
-pub use worker::{Patience, has_run, prepare};
+pub use worker::{Patience, has_run, is_run, prepare};

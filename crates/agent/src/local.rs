@@ -7,6 +7,7 @@
 //!   GET    /endpoints                       the Pods attached
 //!   PUT    /endpoints/NAMESPACE/NAME        {"interface": "veth1", "addresses": ["10.0.0.1"]}
 //!   DELETE /endpoints/NAMESPACE/NAME        ?interface=veth1 guards a later attachment of the same Pod
+//!   DELETE /endpoints                       ?container=ID&interface=eth0: what was attached for a container, whichever Pod it is
 //!   GET    /objects                         what the node was told
 //!   GET    /services                        how services are proxied
 //!   PUT    /services                        {"mode": "ipvs"} goes over to another plane
@@ -43,6 +44,9 @@ use crate::{
 };
 
 pub use client::{Client, ClientError};
+
+/// Where it listens, unless it is said otherwise.
+pub const SOCKET: &str = "/run/trestle/agent.sock";
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on the socket {path}")]
@@ -99,6 +103,14 @@ struct Guard {
     interface: Option<String>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfContainer {
+    container: String,
+    /// In the container.
+    interface: Option<String>,
+}
+
 /// Opens the socket, in place of one that an earlier run left.
 pub fn listen(path: &Path) -> Result<UnixListener, ListenError> {
     let open = || {
@@ -123,7 +135,7 @@ pub fn listen(path: &Path) -> Result<UnixListener, ListenError> {
 pub fn router(local: Local) -> Router {
     Router::new()
         .route("/status", get(async |Shared(local): Shared<Local>| Json(local.status())))
-        .route("/endpoints", get(endpoints))
+        .route("/endpoints", get(endpoints).delete(detach_container))
         .route("/endpoints/{namespace}/{name}", put(attach).delete(detach))
         .route("/objects", get(objects))
         .route("/services", get(services).put(switch_services))
@@ -205,6 +217,14 @@ async fn detach(
     Query(guard): Query<Guard>,
 ) -> Result<Json<Detached>, Failure> {
     let detached = local.worker.detach(pod(&namespace, &name)?, guard.interface).await??;
+    Ok(Json(Detached { detached }))
+}
+
+async fn detach_container(
+    Shared(local): Shared<Local>,
+    Query(of): Query<OfContainer>,
+) -> Result<Json<Detached>, Failure> {
+    let detached = local.worker.detach_container(of.container, of.interface).await??;
     Ok(Json(Detached { detached }))
 }
 

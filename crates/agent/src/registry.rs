@@ -89,7 +89,7 @@ mod tests {
             let attachment = Attachment {
                 interface: format!("veth{number}"),
                 addresses: vec![IpAddr::from([10, 0, 0, number])],
-                uid: None,
+                ..Attachment::default()
             };
             endpoints.attach(format!("x/p{number}").parse().unwrap(), attachment, 7).unwrap();
         }

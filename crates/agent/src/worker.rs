@@ -41,7 +41,7 @@ use crate::{
     status::State,
 };
 
-pub use disk::{has_run, prepare};
+pub use disk::{has_run, is_run, prepare};
 pub use pods::Patience;
 pub use thread::{Gone, Handle, HeldObject, start};
 
@@ -386,6 +386,16 @@ impl Worker {
         self.after_change(changed)?;
         if changed {
             info!(%pod, "detached");
+        }
+        Ok(changed)
+    }
+
+    /// Takes out what was attached for a container; whether there was something to take.
+    pub fn detach_container(&mut self, id: &str, interface: Option<&str>) -> Result<bool, AttachError> {
+        let changed = self.pods.endpoints.detach_container(id, interface);
+        self.after_change(changed)?;
+        if changed {
+            info!(container = id, "detached");
         }
         Ok(changed)
     }

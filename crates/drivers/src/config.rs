@@ -52,6 +52,33 @@ pub struct ClusterConfig {
     /// Absent: the one that is current in the kubeconfig.
     #[serde(default)]
     pub context: Option<String>,
+    /// A ConfigMap there, which is kept holding this controller's CA as `ca.pem`: agents that are Pods are given whom to trust by it.
+    #[serde(default)]
+    pub publish_ca: Option<ConfigMapName>,
+}
+
+/// `NAMESPACE/NAME` of a ConfigMap.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ConfigMapName {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl TryFrom<String> for ConfigMapName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let is_name = |part: &str| {
+            !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))
+        };
+        match text.split_once('/') {
+            Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err(format!("{text:?} names no ConfigMap: write NAMESPACE/NAME")),
+        }
+    }
 }
 
 /// A cloud and where its plugin is.

@@ -50,8 +50,8 @@ pub mod trials;
 
 pub use blocking::blocking;
 pub use config::{
-    CertificateFiles, CloudConfig, ClusterConfig, DuplicateNode, EtcdConfig, NodesConfig, PluginConfig,
-    ServicesConfig, ServicesConfigError, StoreKind,
+    CertificateFiles, CloudConfig, ClusterConfig, ConfigMapName, DuplicateNode, EtcdConfig, NodesConfig,
+    PluginConfig, ServicesConfig, ServicesConfigError, StoreKind,
 };
 pub use drivers::{Drivers, DriversError, Options};
 pub use flows::FlowsConfig;

@@ -1,4 +1,4 @@
-//! What is written back to an API server: statuses of objects, and Events about them. Nothing else ever is.
+//! What is written back to an API server: statuses of objects, Events about them, and what a ConfigMap of ours holds. Nothing else ever is.
 
 use std::time::Duration;
 
@@ -79,6 +79,22 @@ impl Cluster {
             Err(WriteError::Exists) => Ok(()),
             sent => sent.map(drop),
         }
+    }
+}
+
+impl Cluster {
+    /// Has a ConfigMap, which must be there, hold a text under a key.
+    pub async fn publish(
+        &self,
+        namespace: &str,
+        name: &str,
+        key: &str,
+        text: &str,
+    ) -> Result<(), WriteError> {
+        let client = self.client().ok_or(WriteError::Unreached)?;
+        let patch = Patch::Merge(json!({ "data": { key: text } }));
+        let request = Request::new(format!("/api/v1/namespaces/{namespace}/configmaps"));
+        send(&client, request.patch(name, &PatchParams::default(), &patch)).await.map(drop)
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
         tenure::Tenures,
     },
     audit::Audit,
-    cluster_statuses,
+    cluster_ca, cluster_statuses,
     clusters::Clusters,
     config::Config,
     crowd::Crowd,
@@ -208,6 +208,13 @@ impl Front {
                 orchestrator: Arc::clone(&drivers.orchestrator),
             };
             self.life.spawn("statuses in clusters", writer.run());
+            let clusters = drivers.clusters.with_statuses(|cluster, _| Arc::clone(cluster));
+            for (config, cluster) in self.config.kubernetes.iter().zip(clusters) {
+                if let Some(place) = config.publish_ca.clone() {
+                    let publisher = cluster_ca::Publisher { cluster, place, ca: self.pki.ca_path() };
+                    self.life.spawn(format!("CA in cluster {}", config.name), publisher.run());
+                }
+            }
         }
         self.serving.begin();
     }

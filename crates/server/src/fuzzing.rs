@@ -12,7 +12,7 @@ pub async fn is_admitted(identities: &Identities, provider: &str, statement: &st
 
 /// What claims come to that were signed rightly.
 pub fn judged(identity: &IdentityConfig, claims: &Map<String, Value>) -> Option<Grant> {
-    identity.judge(claims)
+    identity.judge(claims).map(|(grant, _)| grant)
 }
 
 /// What a signed document says, if the owner of an RSA key (PKCS #1, in DER) has signed it.

@@ -15,6 +15,7 @@ pub mod audit;
 mod bounded;
 mod call;
 mod changes;
+mod cluster_ca;
 mod cluster_statuses;
 mod clusters;
 mod config;

@@ -10,7 +10,7 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, allow, audit, check, cloud, doctor, flows, host, job, join, kubernetes, link,
+        access, agent, allow, audit, check, cloud, cni, doctor, flows, host, job, join, kubernetes, link,
         namespace, node, object, page, plugin, policy, resource, rule, service, storage, store, tag, trial,
         volume,
     },
@@ -59,11 +59,16 @@ pub enum Command {
         /// YAML file; see docs/operating.md
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// Name or address in the server's certificate, beside those of the file; once per name
+        #[arg(long, value_name = "NAME")]
+        name: Vec<String>,
     },
     /// Serve a cloud as a plugin, in a process of its own
     Plugin(plugin::PluginArgs),
     /// Enforce policies on this node, as its controller says; attach the Pods of this node
     Agent(Box<agent::AgentArgs>),
+    /// The CNI plugin, which has this node's Pods attached before they start
+    Cni(cni::CniArgs),
     /// Names for addresses, resources and groups of other tags
     #[command(subcommand)]
     Tag(tag::TagCommand),

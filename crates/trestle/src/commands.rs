@@ -6,6 +6,7 @@ pub mod allow;
 pub mod audit;
 pub mod check;
 pub mod cloud;
+pub mod cni;
 pub mod doctor;
 pub mod enforcement;
 pub mod flows;
@@ -53,9 +54,10 @@ pub async fn run(command: Option<Command>, output: Format, connection: Connectio
     match command {
         Command::Up(args) if args.demo => demo::run(args).await,
         Command::Up(args) => serve::up(args).await,
-        Command::Serve { config } => serve::serve(&config).await,
+        Command::Serve { config, name } => serve::serve(&config, name).await,
         Command::Plugin(args) => plugin::run(args).await,
         Command::Agent(args) => agent::run(*args, output, connection).await,
+        Command::Cni(args) => cni::run(args, output).await,
         Command::Tag(command @ tag::TagCommand::Watch { .. }) => {
             tag::run(command, output, connection.connect().await?).await
         }

@@ -31,6 +31,9 @@ const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
 const LAST_WORK: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
+    if commands::cni::is_called() {
+        return commands::cni::called();
+    }
     let matches = args::groups::command().get_matches();
     let args = args::Args::from_arg_matches(&matches).unwrap_or_else(|err| err.exit());
     // One provider for all TLS in the process, chosen before anything can need one.

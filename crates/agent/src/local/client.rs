@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 
 use super::{Detached, Problem, ServicesView};
 use crate::{
-    endpoints::{Attachment, Endpoint, Pod},
+    endpoints::{Attachment, Container, Endpoint, Pod},
     status::StatusView,
     worker::HeldObject,
 };
@@ -67,6 +67,14 @@ impl Client {
     pub async fn detach(&self, pod: &Pod, interface: Option<&str>) -> Result<bool, ClientError> {
         let guard = interface.map(|name| format!("?interface={}", escape(name))).unwrap_or_default();
         let done: Detached = self.call(Method::DELETE, &(path(pod) + &guard), &()).await?;
+        Ok(done.detached)
+    }
+
+    /// What was attached for a container, if its Pod has no other one by now.
+    pub async fn detach_container(&self, container: &Container) -> Result<bool, ClientError> {
+        let (id, interface) = (escape(&container.id), escape(&container.interface));
+        let path = format!("/endpoints?container={id}&interface={interface}");
+        let done: Detached = self.call(Method::DELETE, &path, &()).await?;
         Ok(done.detached)
     }
 

@@ -80,6 +80,18 @@ pub fn has_run(dir: &Path) -> bool {
     dir.join(LOCK).exists()
 }
 
+/// Whether an agent uses the directory now.
+pub fn is_run(dir: &Path) -> io::Result<bool> {
+    if !has_run(dir) {
+        return Ok(false);
+    }
+    match Lock::take(&dir.join(LOCK)) {
+        Ok(_) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(err)) => Err(err),
+    }
+}
+
 pub fn write_registry(path: &Path, registry: &Registry) -> io::Result<()> {
     let text = registry.encode()?;
     files::write(path, &text)

@@ -181,7 +181,7 @@ impl Worker {
             .filter_map(|(name, addresses)| {
                 let (pod, uid) = self.coverage.find(addresses)?;
                 let addresses = addresses.iter().copied().collect();
-                Some((pod.clone(), Attachment { interface: name.clone(), addresses, uid }))
+                Some((pod.clone(), Attachment { interface: name.clone(), addresses, uid, container: None }))
             })
             .filter(|(pod, _)| self.pods.endpoints.get(pod).is_none())
             .collect();
@@ -209,7 +209,7 @@ impl Worker {
         let before = self.pods.unnamed.len();
         self.pods.unnamed.retain(|name, _| there.contains(&**name));
         let mut changed = self.pods.unnamed.len() != before;
-        changed |= self.pods.endpoints.forget_found(|name| there.contains(name));
+        changed |= self.pods.endpoints.forget_gone(|name| there.contains(name));
         let is_known = |link: &Link| {
             self.pods.unnamed.contains_key(&link.name)
                 || self.pods.endpoints.by_interface(&link.name).is_some()

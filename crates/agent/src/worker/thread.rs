@@ -47,6 +47,7 @@ enum Command {
     Controllers(BTreeSet<SocketAddr>, oneshot::Sender<()>),
     Attach(Pod, Attachment, oneshot::Sender<Result<Endpoint, AttachError>>),
     Detach(Pod, Option<String>, oneshot::Sender<Result<bool, AttachError>>),
+    DetachContainer(String, Option<String>, oneshot::Sender<Result<bool, AttachError>>),
     Endpoints(oneshot::Sender<Vec<Endpoint>>),
     Objects(oneshot::Sender<Vec<HeldObject>>),
     NameFlows(Vec<Seen>, bool, oneshot::Sender<Vec<Named>>),
@@ -171,6 +172,9 @@ fn obey(worker: &mut Worker, command: Command, metrics: &Metrics) {
         }
         Command::Attach(pod, attachment, reply) => drop(reply.send(worker.attach(pod, attachment))),
         Command::Detach(pod, interface, reply) => drop(reply.send(worker.detach(&pod, interface.as_deref()))),
+        Command::DetachContainer(id, interface, reply) => {
+            drop(reply.send(worker.detach_container(&id, interface.as_deref())));
+        }
         Command::Endpoints(reply) => drop(reply.send(worker.endpoints().iter().cloned().collect())),
         Command::Objects(reply) => drop(reply.send(objects(worker))),
         Command::NameFlows(seen, rules, reply) => drop(reply.send(worker.name_flows(seen, rules))),
@@ -248,6 +252,15 @@ impl Handle {
         interface: Option<String>,
     ) -> Result<Result<bool, AttachError>, Gone> {
         self.ask(|reply| Command::Detach(pod, interface, reply)).await
+    }
+
+    /// Answers when it is true in the kernel.
+    pub async fn detach_container(
+        &self,
+        id: String,
+        interface: Option<String>,
+    ) -> Result<Result<bool, AttachError>, Gone> {
+        self.ask(|reply| Command::DetachContainer(id, interface, reply)).await
     }
 
     pub async fn endpoints(&self) -> Result<Vec<Endpoint>, Gone> {

@@ -2,6 +2,13 @@
 
 use std::{fs, path::Path, time::Duration};
 
+use aws_lc_rs::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+
 use agent::{
     Uplink,
     join::{Admission, HostKey, JoinError, Joined, join, pinned},
@@ -127,7 +134,7 @@ async fn a_certificate_is_renewed_and_one_that_was_lost_is_followed_by_the_keys(
         ca: Some(path("host.ca.pem")),
         identity: Some((path("host.pem"), path("host.key"))),
     };
-    let keeping = tokio::spawn(renewal::keep(uplink.clone()));
+    let keeping = tokio::spawn(renewal::keep(uplink.clone(), renewal::Proof::Key));
     let next = changed(&path("host.pem"), &joined.certificate_pem).await;
     keeping.abort();
     let second = now_has(&path("host.key"), &next).await;
@@ -138,7 +145,7 @@ async fn a_certificate_is_renewed_and_one_that_was_lost_is_followed_by_the_keys(
 
     // Away for months: what it has is of no use any more. It comes back with the key it has.
     fs::write(path("host.pem"), "ended").unwrap();
-    let keeping = tokio::spawn(renewal::keep(uplink.clone()));
+    let keeping = tokio::spawn(renewal::keep(uplink.clone(), renewal::Proof::Key));
     let back = changed(&path("host.pem"), "ended").await;
     keeping.abort();
     assert!(second.fits(&back));
@@ -149,7 +156,7 @@ async fn a_certificate_is_renewed_and_one_that_was_lost_is_followed_by_the_keys(
     let channel = fixture.endpoint(Some(identity)).connect().await.unwrap();
     agent::join::renew(channel, &third).await.unwrap();
     fs::write(path("host.pem"), "ended").unwrap();
-    let keeping = tokio::spawn(renewal::keep(uplink.clone()));
+    let keeping = tokio::spawn(renewal::keep(uplink.clone(), renewal::Proof::Key));
     let after = changed(&path("host.pem"), "ended").await;
     let key = now_has(&path("host.key"), &after).await;
     keeping.abort();
@@ -186,4 +193,96 @@ async fn changed(path: &Path, was: &str) -> String {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("{} stayed as it was", path.display());
+}
+
+/// A cluster's tokens, each for the agent of one node.
+struct Cluster(EcdsaKeyPair);
+
+impl Cluster {
+    fn new() -> Self {
+        let document =
+            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new()).unwrap();
+        Self(EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref()).unwrap())
+    }
+
+    fn keys(&self) -> Value {
+        let point = self.0.public_key().as_ref();
+        let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        json!({ "keys": [{ "kty": "EC", "crv": "P-256", "kid": "a", "x": text(&point[1..33]), "y": text(&point[33..]) }] })
+    }
+
+    fn token(&self, node: &str) -> String {
+        let end = jiff::Timestamp::now().as_second() + 600;
+        let claims = json!({ "iss": "cluster", "aud": "trestle", "exp": end, "sub": "agents", "node": node });
+        let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let signed = format!("{}.{}", part(json!({ "alg": "ES256", "kid": "a" })), part(claims));
+        let signature = self.0.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
+    }
+
+    async fn controller(&self, keys: &Path) -> Fixture {
+        fs::write(keys, self.keys().to_string()).unwrap();
+        let identity = serde_json::from_value(json!({
+            "name": "kubernetes", "issuer": "cluster", "audience": "trestle", "keys": keys,
+            "admit": [{ "when": { "sub": "agents" }, "name_from": "node", "replaces": true }],
+        }));
+        let identity = identity.unwrap();
+        Fixture::start_with(|config: &mut Config| {
+            config.hosts.identities = vec![identity];
+            config.hosts.certificate_seconds = 10;
+        })
+        .await
+    }
+}
+
+/// Nobody carries a file to a node: its platform gives it a token and the controller's CA, and it goes on from whatever is lost.
+#[tokio::test]
+async fn a_node_joins_by_what_its_platform_says_and_again_after_a_loss() {
+    let (dir, cluster) = (tempfile::tempdir().unwrap(), Cluster::new());
+    let path = |name: &str| dir.path().join(name);
+    let fixture = cluster.controller(&path("keys")).await;
+    let uplink = |fixture: &Fixture| Uplink {
+        node: "node-1".to_owned(),
+        servers: vec![url(fixture)],
+        ca: Some(path("ca.pem")),
+        identity: Some((path("node.pem"), path("node.key"))),
+    };
+    let first = uplink(&fixture);
+    let proof = renewal::Proof::Statement { identity: "kubernetes".to_owned(), file: path("token") };
+    let certificate = || fs::read_to_string(path("node.pem")).unwrap_or_default();
+
+    // Token and CA come when they come; another node's token makes it nobody.
+    let joining = tokio::spawn({
+        let (uplink, proof) = (first.clone(), proof.clone());
+        async move { renewal::join(&uplink, &proof).await }
+    });
+    fs::write(path("token"), cluster.token("node-2")).unwrap();
+    fs::write(path("ca.pem"), &fixture.ca).unwrap();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!((certificate(), count(&fixture).await), (String::new(), 0));
+    fs::write(path("token"), cluster.token("node-1")).unwrap();
+    tokio::time::timeout(Duration::from_secs(60), joining).await.expect("it joins").unwrap();
+    assert_eq!(count(&fixture).await, 1);
+
+    // It is short-lived, and followed by the next.
+    let keeping = tokio::spawn(renewal::keep(first.clone(), proof.clone()));
+    changed(&path("node.pem"), &certificate()).await;
+    keeping.abort();
+
+    // Its disk is lost, and with it the key: it is the same node, with another one.
+    for name in ["node.pem", "node.key", "node.ca.pem"] {
+        fs::remove_file(path(name)).unwrap();
+    }
+    let _ = fs::remove_file(path("node.key.next"));
+    renewal::join(&first, &proof).await;
+    assert_eq!(count(&fixture).await, 1);
+
+    // The controller is set up anew: nobody there knows the node, and its certificate is of another CA.
+    let had = certificate();
+    let fixture = cluster.controller(&path("keys")).await;
+    fs::write(path("ca.pem"), &fixture.ca).unwrap();
+    let keeping = tokio::spawn(renewal::keep(uplink(&fixture), proof));
+    changed(&path("node.pem"), &had).await;
+    keeping.abort();
+    assert_eq!(count(&fixture).await, 1);
 }

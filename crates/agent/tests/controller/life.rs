@@ -107,8 +107,11 @@ async fn pods_are_attached_by_whoever_may_open_the_socket() {
     let mode = std::fs::metadata(node.dir.join("socket")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let (local, pod) = (client(&node.dir), "shop/web-1".parse().unwrap());
-    let attachment =
-        Attachment { interface: "veth1".into(), addresses: vec!["10.0.0.7".parse().unwrap()], uid: None };
+    let attachment = Attachment {
+        interface: "veth1".into(),
+        addresses: vec!["10.0.0.7".parse().unwrap()],
+        ..Attachment::default()
+    };
     assert!(local.attach(&pod, &attachment).await.unwrap().closed, "no controller has spoken");
     assert_eq!(get(&agent, "/readyz").await.0, 503);
     harness.source.synced();

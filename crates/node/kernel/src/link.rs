@@ -1,7 +1,11 @@
 //! Links, addresses and routes over route netlink: the interface that holds the addresses of services, and the links that
 //! lead to other network namespaces.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    os::fd::{AsRawFd as _, BorrowedFd},
+};
 
 use crate::netlink::{
     ACK, CREATE, DUMP, EXCLUSIVE, Header, Message, MessageWriter, NetlinkError, REQUEST, Refusal, Socket,
@@ -15,16 +19,21 @@ const NEW_ADDRESS: u16 = 20;
 const DEL_ADDRESS: u16 = 21;
 const GET_ADDRESS: u16 = 22;
 const GET_ROUTE: u16 = 26;
+const GET_NAMESPACE: u16 = 90;
 
 const LINK_FIXED: usize = 16;
 const ADDRESS_FIXED: usize = 8;
 const LINK_NAME: u16 = 3;
+const LINK_MASTER: u16 = 10;
 const LINK_INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
 const LINK_NAMESPACE: u16 = 37;
 const ROUTE_FIXED: usize = 12;
 const ROUTE_TO: u16 = 1;
 const ROUTE_LINK: u16 = 4;
+const NAMESPACE_FIXED: usize = 4;
+const NAMESPACE_ID: u16 = 1;
+const NAMESPACE_FD: u16 = 3;
 const UNICAST: u8 = 1;
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
@@ -50,6 +59,12 @@ pub struct Link {
     pub name: String,
     /// One end of a pair whose other end is in another network namespace.
     pub leads_elsewhere: bool,
+    /// That namespace, as this one numbers it.
+    pub namespace: Option<i32>,
+    /// What passes between its ports is no business of the node's routes, nor of what is filtered there.
+    pub is_bridge: bool,
+    /// The number of the link that it is a port of, as of a bridge.
+    pub master: Option<u32>,
 }
 
 impl Links {
@@ -103,6 +118,19 @@ impl Links {
     /// All links. One dump.
     pub fn list(&mut self) -> Result<Vec<Link>, NetlinkError> {
         self.collect(GET_LINK, LINK_FIXED, |message| read_link(message).map(Some))
+    }
+
+    /// The number that this network namespace has for another one, which is open here; none: no link leads there.
+    pub fn namespace_id(&mut self, namespace: BorrowedFd<'_>) -> Result<Option<i32>, NetlinkError> {
+        let mut out = MessageWriter::new();
+        let header = Header { kind: GET_NAMESPACE, flags: REQUEST, seq: self.socket.next_seq() };
+        let number = namespace.as_raw_fd().cast_unsigned();
+        out.message(header, &[0; NAMESPACE_FIXED], |out| out.u32(NAMESPACE_FD, number));
+        let read = |message: &Message<'_>| {
+            let id = message.attrs(NAMESPACE_FIXED)?.get(NAMESPACE_ID)?.u32()?.cast_signed();
+            Ok((id >= 0).then_some(id))
+        };
+        self.socket.get(out.as_bytes(), read)
     }
 
     /// Single addresses that are routed through one link, each with the number of that link. One dump.
@@ -208,9 +236,18 @@ pub(crate) fn read_link(message: &Message<'_>) -> Result<Link, NetlinkError> {
         Some(info) => info.nested().find(INFO_KIND)?.map(|kind| kind.text()),
         None => None,
     };
-    let is_pair = kind.is_some_and(|kind| matches!(&*kind, "veth" | "netkit"));
-    let leads_elsewhere = is_pair && attrs.find(LINK_NAMESPACE)?.is_some();
-    Ok(Link { index: index(message)?, name: attrs.get(LINK_NAME)?.text(), leads_elsewhere })
+    let kind = kind.unwrap_or_default();
+    let is_pair = matches!(&*kind, "veth" | "netkit");
+    let namespace = attrs.find(LINK_NAMESPACE)?.map(|namespace| namespace.u32()).transpose()?;
+    let namespace = namespace.map(u32::cast_signed);
+    Ok(Link {
+        index: index(message)?,
+        name: attrs.get(LINK_NAME)?.text(),
+        leads_elsewhere: is_pair && namespace.is_some(),
+        namespace,
+        is_bridge: kind == "bridge",
+        master: attrs.find(LINK_MASTER)?.map(|master| master.u32()).transpose()?,
+    })
 }
 
 /// A single address that is routed through one link, and the number of that link; none if it is another route.

@@ -5,6 +5,7 @@
 //!            ─ Join(key request over the nonce, token | identity | nothing) ─► whose key is it?
 //!                 a host's ──────────► its next certificate               (a half-finished join; months away)
 //!                 a removed host's ──► refused
+//!                 nobody's, and its platform gave the name again ──► the host of that name, with this key
 //!                 nobody's ──────────► admitted (`token`, `identity`)? ─► one transaction: host, key, certificate, token used ─► tags
 //!   host     ─ Renew(key request) ──► its next certificate, for the key it has or for its next one
 //!            ─ Leave ───────────────► what an administrator's removal does
@@ -185,6 +186,9 @@ impl Admissions {
         audit::object(&name);
         let _turn = self.turn.lock().await;
         for _ in 0..TRIES {
+            if self.is_replaced(&name, &proven).await? {
+                return self.next_certificate(&name, &request, Change::Admitted).await;
+            }
             let used = self.used(&asked.proof, &proven, &name).await?;
             self.check_free(&name).await?;
             let (by, grant) = (proven.by.clone(), proven.grant.clone());
@@ -210,8 +214,8 @@ impl Admissions {
             return Err(Failure::new(Code::FailedPrecondition, text));
         };
         let is_known = record.host.fingerprint == request.fingerprint;
-        let another = if is_known { None } else { Some(serial.unwrap_or_default()) };
-        self.next_certificate(name, &request, another).await
+        let change = if is_known { Change::None } else { Change::Proven(serial.unwrap_or_default()) };
+        self.next_certificate(name, &request, change).await
     }
 
     /// The host goes, and cannot come back with its key. It is no error if it is gone.
@@ -258,7 +262,7 @@ impl Admissions {
         }
         audit::begin(Some(&subject(host)))?;
         audit::object(host);
-        self.next_certificate(host, request, None).await
+        self.next_certificate(host, request, Change::None).await
     }
 
     /// What the proof admits to, and under which limits.
@@ -270,7 +274,12 @@ impl Admissions {
             )),
             Proof::Token(text) => {
                 let usable = self.credentials.usable_join_token(&token(text)?, Timestamp::now()).await?;
-                Ok(Proven { by: Admission::Token { id: usable.id }, grant: usable.grant, once: false })
+                Ok(Proven {
+                    by: Admission::Token { id: usable.id },
+                    grant: usable.grant,
+                    once: false,
+                    replaces: false,
+                })
             }
             Proof::Identity { provider, statement } => {
                 let now = Timestamp::now().as_second();
@@ -296,6 +305,20 @@ impl Admissions {
             return Err(Failure::new(Code::PermissionDenied, text));
         }
         Ok(plan::once(&proven.by, name))
+    }
+
+    /// Whether there is a host of the name whose place this machine takes: its platform gave them the name, one after the other.
+    async fn is_replaced(&self, name: &TagName, proven: &Proven) -> Result<bool, Failure> {
+        if !proven.replaces {
+            return Ok(false);
+        }
+        let found = self.hosts.newest(name).await?.filter(|(record, _)| !record.leaving);
+        Ok(found.is_some_and(|(record, _)| match (&record.host.joined.by, &proven.by) {
+            (Admission::Identity { provider: before, .. }, Admission::Identity { provider, .. }) => {
+                before == provider
+            }
+            _ => false,
+        }))
     }
 
     /// No other host has the name, nor a node that did not join. One whose removal was begun is gone first.
@@ -375,12 +398,11 @@ impl Admissions {
         }
     }
 
-    /// `another`: it is for another key than the one the host has had, and this certificate proves the host.
     async fn next_certificate(
         &self,
         name: &TagName,
         request: &KeyRequest,
-        another: Option<&str>,
+        change: Change<'_>,
     ) -> Result<Admitted, Failure> {
         for _ in 0..TRIES {
             let found = self.hosts.newest(name).await?.filter(|(record, _)| !record.leaving);
@@ -401,13 +423,15 @@ impl Admissions {
                 before.clone().with_certificate(certificate.serial.clone(), until, now.as_second());
             ended.extend(record.drop_oldest(MAX_CERTIFICATES));
             let old = before.host.fingerprint.clone();
-            let written = match another.filter(|_| old != request.fingerprint) {
-                None => plan::replace(&record, at),
-                Some(proof) => {
-                    self.check_change(&before, proof, &request.fingerprint).await?;
-                    record.host.fingerprint = request.fingerprint.clone();
-                    plan::change_key(&record, at, &old, now.as_second())
+            let written = if old == request.fingerprint || matches!(change, Change::None) {
+                plan::replace(&record, at)
+            } else {
+                if let Change::Proven(serial) = change {
+                    check_newest(&before, serial)?;
                 }
+                self.check_nobodys(&before, &request.fingerprint).await?;
+                record.host.fingerprint = request.fingerprint.clone();
+                plan::change_key(&record, at, &old, now.as_second())
             };
             let keys = ended.iter().filter_map(|serial| certificate_key(serial));
             let transaction = keys.fold(plan::together(written, issued), Transaction::delete);
@@ -420,14 +444,9 @@ impl Admissions {
         Err(busy())
     }
 
-    /// Only the newest certificate of a host gets it another key, and only one that is nobody's: who has an earlier one has what a
-    /// thief or a copy has.
-    async fn check_change(&self, host: &HostRecord, proof: &str, to: &Fingerprint) -> Result<(), Failure> {
+    /// A key that is or was a host's is no other one's.
+    async fn check_nobodys(&self, host: &HostRecord, to: &Fingerprint) -> Result<(), Failure> {
         let name = &host.host.name;
-        if !host.is_newest(proof) {
-            let text = format!("host {name} has another key than the one it asks a certificate for");
-            return Err(Failure::new(Code::PermissionDenied, text));
-        }
         match self.hosts.of_key(to).await? {
             None => Ok(()),
             Some((key, _)) => {
@@ -493,6 +512,25 @@ impl Admissions {
 
 fn token(text: &str) -> Result<JoinToken, Failure> {
     text.parse().map_err(|err: model::ParseJoinTokenError| Failure::invalid(&err))
+}
+
+/// Whether a certificate may be for another key than the one that the host has had.
+#[derive(Clone, Copy)]
+enum Change<'a> {
+    None,
+    /// The certificate of this serial proves the host.
+    Proven(&'a str),
+    /// Its platform says that it is the host.
+    Admitted,
+}
+
+/// Only the newest certificate of a host gets it another key: who has an earlier one has what a thief or a copy has.
+fn check_newest(host: &HostRecord, serial: &str) -> Result<(), Failure> {
+    if host.is_newest(serial) {
+        return Ok(());
+    }
+    let text = format!("host {} has another key than the one it asks a certificate for", host.host.name);
+    Err(Failure::new(Code::PermissionDenied, text))
 }
 
 /// What was issued to a host is on record no longer, and so lets nobody in.

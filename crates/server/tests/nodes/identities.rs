@@ -207,8 +207,40 @@ async fn a_cluster_is_asked_whose_a_token_is() {
     refused(join(&fixture, "node-1", "cluster:token-of-default").await, Code::PermissionDenied);
     refused(join(&fixture, "node-2", "cluster:token-of-agents").await, Code::PermissionDenied);
     join(&fixture, "node-1", "cluster:token-of-agents").await.unwrap();
+    refused(join(&fixture, "node-1", "cluster:token-of-agents").await, Code::AlreadyExists);
     // The cluster refuses this controller: that is nothing that the machine could mend.
     std::fs::write(&credential, "nobody").unwrap();
     refused(join(&fixture, "node-3", "cluster:token-of-agents").await, Code::Unavailable);
     assert_eq!(names(&fixture).await, ["node-1"]);
+}
+
+#[tokio::test]
+async fn a_node_that_was_made_anew_takes_its_own_place_and_nobody_elses() {
+    let (dir, issuer) = (tempfile::tempdir().unwrap(), Arc::new(Issuer::new()));
+    let (url, ca, _serving) = issuer.listen(dir.path()).await;
+    let credential = dir.path().join("credential");
+    std::fs::write(&credential, "reviewer\n").unwrap();
+    let identity = |name: &str| {
+        json!({
+            "name": name, "kind": "review", "server": url, "ca": ca, "credential": credential, "audience": "trestle",
+            "admit": [{ "when": { "service_account": "agents" }, "name_from": "extra.authentication.kubernetes.io/node-name",
+                        "replaces": true }],
+        })
+    };
+    let identities =
+        [identity("cluster"), identity("another")].map(|one| serde_json::from_value(one).unwrap());
+    let fixture =
+        Fixture::start_with(|config: &mut Config| config.hosts.identities = identities.into()).await;
+    let (first, second) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let shown = "cluster:token-of-agents";
+    let join =
+        async |key: &KeyPair, proof: &str| join_over(fixture.channel().await, key, "node-1", proof).await;
+    let before = join(&first, shown).await.unwrap();
+    let after = join(&second, shown).await.unwrap();
+    assert_ne!(before.certificate_pem, after.certificate_pem);
+    assert_eq!(names(&fixture).await, ["node-1"]);
+    // What had the name before is out: with its key, and with what is another cluster's.
+    refused(join(&first, shown).await, Code::PermissionDenied);
+    refused(join(&KeyPair::generate().unwrap(), "another:token-of-agents").await, Code::AlreadyExists);
+    join(&second, "").await.unwrap();
 }

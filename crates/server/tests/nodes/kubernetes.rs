@@ -42,8 +42,12 @@ async fn controller(server: &ApiServer) -> Harness {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("kubeconfig");
     server.write_kubeconfig(&kubeconfig).unwrap();
-    let cluster =
-        ClusterConfig { name: "prod".parse().unwrap(), kubeconfig: Some(kubeconfig), context: None };
+    let cluster = ClusterConfig {
+        name: "prod".parse().unwrap(),
+        kubeconfig: Some(kubeconfig),
+        context: None,
+        publish_ca: None,
+    };
     let harness = Harness::start(dir, |config| config.kubernetes = vec![cluster]).await;
     harness.source.synced();
     harness
@@ -283,8 +287,12 @@ async fn what_becomes_of_policies_is_written_back_once() {
     let before = written();
     let dir = harness.stop().await;
     let kubeconfig = dir.path().join("kubeconfig");
-    let cluster =
-        ClusterConfig { name: "prod".parse().unwrap(), kubeconfig: Some(kubeconfig), context: None };
+    let cluster = ClusterConfig {
+        name: "prod".parse().unwrap(),
+        kubeconfig: Some(kubeconfig),
+        context: None,
+        publish_ca: None,
+    };
     let asked = server.asked(&["POST"]);
     let harness = Harness::start(dir, |config| config.kubernetes = vec![cluster]).await;
     // The one that is told again, since it does not know that it was, is the Event; by then statuses have been looked at.

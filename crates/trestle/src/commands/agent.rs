@@ -1,5 +1,6 @@
 //! `trestle agent`: the node agent, and what it is asked on its own node.
 
+mod kubernetes;
 mod services;
 
 use std::{
@@ -11,10 +12,12 @@ use std::{
 
 use agent::{
     Agent, Config, HostStatus, Patience, PolicySettings, StatusView, Uplink,
+    cni::chain,
     endpoints::{Attachment, Endpoint, Pod},
     host::{FAIL_SAFE, FAIL_SAFE_OUT, FailSafe, FailSafes, INNER},
-    local::{Client, ServicesView},
+    local::{Client, SOCKET, ServicesView},
     part::Part,
+    renewal::Proof,
     services::Services,
     watcher::Watcher,
     worker::HeldObject,
@@ -32,7 +35,6 @@ use crate::{
 };
 
 pub const DATA_DIR: &str = "/var/lib/trestle/agent";
-pub const SOCKET: &str = "/run/trestle/agent.sock";
 const HEALTH: &str = "127.0.0.1:8082";
 /// What links of Pods are called by: most plugins; Calico; Cilium; those of Amazon, Azure and Google.
 const POD_INTERFACES: [&str; 6] = ["veth", "cali", "lxc", "eni", "azv", "gke"];
@@ -50,6 +52,8 @@ On the node, as root:
   trestle agent … --server https://one:8081 --server https://two:8081    # goes over when one does not answer
   trestle agent attach shop/web-1 --interface veth1 --address 10.0.0.7
   trestle agent status
+As a Pod of its node's cluster; `trestle install kubernetes` makes them:
+  trestle agent --kubernetes --server https://controller:8081 --cni
 What it was told last is kept on disk and in force before the controller is reached. See docs/agent.md."
 )]
 pub struct AgentArgs {
@@ -102,6 +106,8 @@ pub struct AgentArgs {
     no_flows: bool,
     #[command(flatten)]
     services: services::ServiceArgs,
+    #[command(flatten)]
+    kubernetes: kubernetes::KubernetesArgs,
     /// Enforce what is known from disk, then exit: for the moment before the network opens
     #[arg(long)]
     boot: bool,
@@ -205,6 +211,7 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
         observe,
         no_flows,
         services,
+        kubernetes,
         boot,
     } = args;
     let file = path.as_deref().map(load).transpose()?.unwrap_or_default();
@@ -212,12 +219,16 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
     if let Some(command) = command {
         return ask(command, output, &Client { socket }).await;
     }
-    let identity = connection.cert.or(file.cert).zip(connection.key.or(file.key));
-    let uplink = Uplink {
-        node: node.or(file.node).unwrap_or_else(host_name),
-        servers: if connection.server.is_empty() { file.servers } else { connection.server },
-        ca: connection.ca.or(file.ca),
-        identity,
+    let node = node.or(file.node);
+    let servers = if connection.server.is_empty() { file.servers } else { connection.server };
+    let ca = connection.ca.or(file.ca);
+    let (uplink, proof) = match kubernetes.uplink(node.clone(), servers.clone(), ca.clone())? {
+        Some((uplink, proof)) => (uplink, Some(proof)),
+        None => {
+            let identity = connection.cert.or(file.cert).zip(connection.key.or(file.key));
+            let node = node.unwrap_or_else(host_name);
+            (Uplink { node, servers, ca, identity }, file.joined.then_some(Proof::Key))
+        }
     };
     let health = match health.or(file.health).unwrap_or_else(|| HEALTH.to_owned()).as_str() {
         "none" => None,
@@ -232,8 +243,16 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
         then_open: open_pending || file.open_pending,
     };
     let services = Some(services);
-    let config =
-        Config { uplink, data_dir, socket, health, services, services_health, patience, joined: file.joined };
+    let config = Config {
+        uplink,
+        data_dir,
+        socket,
+        health,
+        services,
+        services_health,
+        patience,
+        joined: proof.is_some(),
+    };
     let settings = PolicySettings {
         guard: if guard.is_empty() { file.guard } else { guard },
         pods: prefixes(pod_interfaces, file.pod_interfaces, &POD_INTERFACES),
@@ -253,8 +272,7 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
     if boot {
         return enforce_once(&config, parts);
     }
-    let watcher = if watch { watcher() } else { None };
-    serve(config, parts, watcher, path.as_deref()).await
+    serve(config, parts, Company { watch, file: path, proof, cni: kubernetes.cni }).await
 }
 
 /// None where the kernel cannot tell, or tells somebody else: policies are in force all the same.
@@ -290,12 +308,19 @@ fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()
     print(&format!("In force: {} objects, {} Pods.", state.objects, state.endpoints))
 }
 
-async fn serve(
-    config: Config,
-    parts: Vec<Box<dyn Part>>,
-    watcher: Option<Watcher>,
-    file: Option<&Path>,
-) -> anyhow::Result<()> {
+/// What an agent that stays has beside it.
+struct Company {
+    /// Flows are recorded.
+    watch: bool,
+    /// The configuration, read again when that is asked for.
+    file: Option<PathBuf>,
+    /// What proves the node when its certificate does not; none: somebody else renews it.
+    proof: Option<Proof>,
+    /// Network configurations that are to name the CNI plugin.
+    cni: Option<PathBuf>,
+}
+
+async fn serve(config: Config, parts: Vec<Box<dyn Part>>, company: Company) -> anyhow::Result<()> {
     if config.uplink.servers.iter().any(|server| server.starts_with("https://"))
         && config.uplink.identity.is_none()
     {
@@ -307,13 +332,35 @@ async fn serve(
     let mut hangup = signal(SignalKind::hangup())?;
     let services = config.services.clone();
     let node = config.uplink.node.clone();
-    let uplink = config.joined.then(|| config.uplink.clone());
+    let Company { watch, file, proof, cni } = company;
+    if let Some(proof @ Proof::Statement { .. }) = &proof {
+        if config.uplink.identity.as_ref().is_some_and(|(certificate, _)| !certificate.exists()) {
+            agent::prepare(&config.data_dir)
+                .with_context(|| format!("cannot make {}", config.data_dir.display()))?;
+        }
+        tokio::select! {
+            () = agent::renewal::join(&config.uplink, proof) => {}
+            _ = interrupt.recv() => return Ok(()),
+            _ = terminate.recv() => return Ok(()),
+        }
+    }
+    let (uplink, socket) = (config.uplink.clone(), config.socket.clone());
+    let watcher = if watch { watcher() } else { None };
     let agent = Agent::start_watching(config, parts, watcher).await?;
     let health = agent.health_addr().map(|addr| format!(", health on http://{addr}")).unwrap_or_default();
     print(&format!("Agent of node {node} runs{health}"))?;
     let life = agent.life().clone();
-    if let Some(uplink) = uplink {
-        life.spawn("renewal of the certificate", async move { match agent::renewal::keep(uplink).await {} });
+    if let Some(proof) = proof {
+        life.spawn("renewal of the certificate", async move {
+            match agent::renewal::keep(uplink, proof).await {}
+        });
+    }
+    if let Some(dir) = cni {
+        let plugin = chain::plugin(&socket);
+        life.spawn(
+            "the node's network configuration",
+            async move { match chain::keep(dir, plugin).await {} },
+        );
     }
     let mut ends = pin!(async {
         tokio::select! {
@@ -327,7 +374,7 @@ async fn serve(
             () = &mut ends => break,
             _ = hangup.recv() => tokio::select! {
                 () = &mut ends => break,
-                () = reload(file, services.as_ref()) => {}
+                () = reload(file.as_deref(), services.as_ref()) => {}
             },
         }
     }
@@ -355,7 +402,7 @@ async fn reload(file: Option<&Path>, services: Option<&Services>) {
 async fn ask(command: AgentCommand, output: Format, client: &Client) -> anyhow::Result<()> {
     match command {
         AgentCommand::Attach { pod, interface, address, uid } => {
-            let attachment = Attachment { interface, addresses: address, uid };
+            let attachment = Attachment { interface, addresses: address, uid, container: None };
             let endpoint = client.attach(&pod, &attachment).await?;
             let closed = if endpoint.closed { ", closed until a controller covers it" } else { "" };
             output.done(&format!("Attached {pod}{closed}"), &endpoint)

@@ -15,7 +15,7 @@ use std::{path::PathBuf, time::Duration};
 use agent::{
     Uplink,
     join::{Admission, HostKey, JoinError, Joined, pinned},
-    local::Client,
+    local::{Client, SOCKET},
 };
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
@@ -28,7 +28,7 @@ use self::{
     home::Home,
     statement::{Statement, StatementArgs},
 };
-use super::agent::{DATA_DIR, SOCKET, host_name};
+use super::agent::{DATA_DIR, host_name};
 use crate::{
     context,
     output::{Format, warn},

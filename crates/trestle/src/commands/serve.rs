@@ -70,8 +70,9 @@ pub fn config(args: &UpArgs, data_dir: PathBuf) -> Config {
     config
 }
 
-pub async fn serve(path: &Path) -> anyhow::Result<()> {
+pub async fn serve(path: &Path, names: Vec<String>) -> anyhow::Result<()> {
     let mut config = config_file::load(path)?;
+    config.names.extend(names);
     config.page = page_file;
     log_to_stderr("info,rustls=error");
     run(config, async |_| Ok(())).await
@@ -197,7 +198,7 @@ pub fn cluster(text: &str) -> Result<ClusterConfig, String> {
         None => (text, None),
     };
     let name = name.parse().map_err(|err| format!("{name:?} cannot be a cluster's name: {err}"))?;
-    Ok(ClusterConfig { name, kubeconfig, context: None })
+    Ok(ClusterConfig { name, kubeconfig, context: None, publish_ca: None })
 }
 
 /// A cloud that `trestle up` is to have.

@@ -7,6 +7,7 @@ mod lab;
 
 mod clock;
 mod closed;
+mod cni;
 mod flows;
 mod hosts;
 mod joined;

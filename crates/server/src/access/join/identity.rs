@@ -59,7 +59,8 @@ pub struct IdentityConfig {
     /// Its public keys as a JSON Web Key Set, of documents its certificates as PEM: a file, or an https URL.
     #[serde(default)]
     pub keys: String,
-    /// The API server that is asked for a review.
+    /// The API server that is asked for a review; of none of this and the next two is said anything: that of the cluster in which this runs
+    /// as a Pod.
     #[serde(default)]
     pub server: String,
     /// Whose certificates are believed at such a URL; none: those that this machine believes.
@@ -81,6 +82,10 @@ pub struct AdmitRule {
     /// The claim that the host's name must be.
     #[serde(default)]
     pub name_from: Option<String>,
+    /// It takes the place of a machine that the same identity has admitted before under the name, with another key: where names are given
+    /// again to machines made anew, as those of a cluster's nodes are.
+    #[serde(default)]
+    pub replaces: bool,
     /// Which names it may have, where no claim says it.
     #[serde(default)]
     pub names: String,
@@ -115,6 +120,11 @@ pub enum IdentityConfigError {
         "a rule of `hosts.identities` {name:?} has neither `name_from` nor `names`: its machines could take any name"
     )]
     AnyName { name: String },
+    #[error(
+        "a rule of `hosts.identities` {name:?} has `replaces` without `name_from`, or of a statement that whoever has seen it can show: \
+         its machines could take each other's places"
+    )]
+    Replaces { name: String },
     #[error("a rule of `hosts.identities` {name:?} cannot be used: {err}")]
     Grant { name: String, err: GrantError },
 }
@@ -135,6 +145,9 @@ pub fn check(identities: &[IdentityConfig]) -> Result<(), IdentityConfigError> {
             if rule.name_from.is_none() && rule.names.is_empty() {
                 return Err(IdentityConfigError::AnyName { name });
             }
+            if rule.replaces && (rule.name_from.is_none() || identity.kind.is_once()) {
+                return Err(IdentityConfigError::Replaces { name });
+            }
             rule.grant(&rule.names).map_err(|err| IdentityConfigError::Grant { name: name.clone(), err })?;
         }
     }
@@ -151,11 +164,13 @@ pub struct Proven {
     pub grant: Grant,
     /// Whoever sees the statement can show it, for ever: it counts once.
     pub once: bool,
+    /// An earlier machine of this name, which the same identity has admitted, gives way.
+    pub replaces: bool,
 }
 
 impl Identities {
     pub fn new(configs: Vec<IdentityConfig>) -> Self {
-        Self(configs.into_iter().map(|config| (config, KeyRing::default())).collect())
+        Self(configs.into_iter().map(|config| (config.resolved(), KeyRing::default())).collect())
     }
 
     /// What a statement about a machine admits it to. `nonce` is what the controller gave to be signed.
@@ -173,15 +188,20 @@ impl Identities {
             )
         })?;
         let claims = identity.claims(ring, statement, nonce, now).await?;
-        let grant = identity.judge(&claims).ok_or_else(|| {
+        let (grant, replaces) = identity.judge(&claims).ok_or_else(|| {
             let text = format!(
                 "no rule of `hosts.identities` {provider:?} admits what the statement says of this machine"
             );
             Failure::new(Code::PermissionDenied, text)
         })?;
         let subject = identity.kind.subject(&claims).chars().take(256).collect();
-        let once = matches!(identity.kind, IdentityKind::Aws | IdentityKind::Ibm);
-        Ok(Proven { by: Admission::Identity { provider: provider.to_owned(), subject }, grant, once })
+        let once = identity.kind.is_once();
+        Ok(Proven {
+            by: Admission::Identity { provider: provider.to_owned(), subject },
+            grant,
+            once,
+            replaces,
+        })
     }
 }
 
@@ -204,6 +224,11 @@ fn unavailable(identity: &IdentityConfig, what: &str, error: &str) -> Failure {
 }
 
 impl IdentityKind {
+    /// Whoever sees such a statement can show it.
+    fn is_once(self) -> bool {
+        matches!(self, Self::Aws | Self::Ibm)
+    }
+
     /// Who a verified statement is about.
     fn subject(self, claims: &Map<String, Value>) -> String {
         let paths: &[&str] = match self {
@@ -218,6 +243,21 @@ impl IdentityKind {
 }
 
 impl IdentityConfig {
+    /// A review of which is not said who is asked is the business of the cluster in which this is a Pod.
+    fn resolved(mut self) -> Self {
+        if self.is_our_clusters() {
+            self.server = review::our_clusters_server();
+            self.ca = Some(review::OUR_CLUSTERS_CA.into());
+            self.credential = Some(review::OUR_CREDENTIAL.into());
+        }
+        self
+    }
+
+    fn is_our_clusters(&self) -> bool {
+        let says_nothing = self.server.is_empty() && self.ca.is_none() && self.credential.is_none();
+        self.kind == IdentityKind::Review && says_nothing
+    }
+
     /// Whether it is said what verifies its statements, and nothing that does not.
     fn check_source(&self) -> Result<(), IdentityConfigError> {
         use IdentityKind::{Aws, Azure, Ibm, Review, Token};
@@ -235,6 +275,7 @@ impl IdentityConfig {
             }
             Review if self.audience.is_empty() => return Err(IdentityConfigError::Anyones { name: name() }),
             Ibm if self.issuer.is_empty() => return Err(IdentityConfigError::Anyones { name: name() }),
+            Review if self.is_our_clusters() => {}
             Review if !is_url(&self.server) => {
                 return missing("server", "the https URL of the cluster's API server");
             }
@@ -293,7 +334,7 @@ impl IdentityConfig {
     }
 
     /// What the first rule grants that the claims fit (pure).
-    pub(crate) fn judge(&self, claims: &Map<String, Value>) -> Option<Grant> {
+    pub(crate) fn judge(&self, claims: &Map<String, Value>) -> Option<(Grant, bool)> {
         self.admit.iter().find_map(|rule| {
             let says = |(path, pattern): (&String, &String)| {
                 claim(claims, path).is_some_and(|value| model::host::matches(pattern, &value))
@@ -306,7 +347,7 @@ impl IdentityConfig {
                 Some(path) => Host::parse_name(&claim(claims, path)?).ok()?.to_string(),
                 None => rule.names.clone(),
             };
-            rule.grant(&names).ok()
+            rule.grant(&names).ok().map(|grant| (grant, rule.replaces))
         })
     }
 }
@@ -414,9 +455,20 @@ mod tests {
             IdentityConfigError::Unused { key: "issuer", .. }
         ));
         assert!(matches!(
-            with(&|c| c.kind = IdentityKind::Review),
+            with(&|c| {
+                c.kind = IdentityKind::Review;
+                c.ca = Some("ca".into());
+            }),
             IdentityConfigError::Missing { key: "server", .. }
         ));
+        let replaces = |c: &mut IdentityConfig, rule: usize| c.admit[rule].replaces = true;
+        assert!(matches!(with(&|c| replaces(c, 1)), IdentityConfigError::Replaces { .. }));
+        let mut named = good.clone();
+        replaces(&mut named, 0);
+        assert_eq!(check(&[named]), Ok(()));
+        let mut ours = IdentityConfig { kind: IdentityKind::Review, ..good.clone() };
+        (ours.issuer, ours.keys) = (String::new(), String::new());
+        assert_eq!(check(&[ours]), Ok(()), "the cluster in which this runs is asked");
         assert!(matches!(with(&|c| c.name = "a:b".into()), IdentityConfigError::Name { .. }));
         assert!(matches!(with(&|c| c.admit[0].when.clear()), IdentityConfigError::Everybody { .. }));
         assert!(matches!(

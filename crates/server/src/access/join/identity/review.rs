@@ -4,6 +4,8 @@
 //! In: a token as a stranger sent it. Out: what the cluster says of it, as claims: `sub` (the whole user name), `namespace` and
 //! `service_account`, and below `extra` what it says beside (`authentication.kubernetes.io/node-name`).
 
+use std::env;
+
 use cloud_http::Request;
 use http::Method;
 use serde::Deserialize;
@@ -11,6 +13,20 @@ use serde_json::{Map, Value, json};
 
 use super::{IdentityConfig, keys, nothing, unavailable};
 use crate::failure::Failure;
+
+/// What a Pod is given to ask the API server of its own cluster.
+pub const OUR_CLUSTERS_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+pub const OUR_CREDENTIAL: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// Where that is; empty if this is no Pod, and then it cannot be asked.
+pub fn our_clusters_server() -> String {
+    let (host, port) = (env::var("KUBERNETES_SERVICE_HOST"), env::var("KUBERNETES_SERVICE_PORT"));
+    match (host, port) {
+        (Ok(host), Ok(port)) if host.contains(':') => format!("https://[{host}]:{port}"),
+        (Ok(host), Ok(port)) => format!("https://{host}:{port}"),
+        _ => String::new(),
+    }
+}
 
 /// Longest token that is asked about.
 const MAX_TOKEN: usize = 16 << 10;
@@ -40,6 +56,13 @@ pub async fn ask(of: &IdentityConfig, token: &str) -> Result<Map<String, Value>,
     let token = token.trim();
     if token.is_empty() || token.len() > MAX_TOKEN {
         return Err(nothing("it is no token of a service account"));
+    }
+    if of.server.is_empty() {
+        return Err(unavailable(
+            of,
+            "no API server is named, and this controller is no Pod of a cluster",
+            "",
+        ));
     }
     let body = json!({
         "apiVersion": "authentication.k8s.io/v1",
