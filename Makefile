@@ -11,7 +11,7 @@ ONLY ?= store tags objects policy watch transport nft services orchestrator clou
 # make up CLOUDS=sim plays in simulated public clouds.
 CLOUDS ?= linux
 
-.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds lab-kubernetes lab-terraform lab-package live-aws live-azure live-gcp live-ibm dist deny clean
+.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds lab-kubernetes lab-terraform lab-package live-aws live-azure live-gcp live-ibm dist image deny clean
 
 up: build ## Play the demonstration, with real packets if this is root; CLOUDS=sim plays in simulated public clouds. Ctrl-C takes everything away
 	@if [ "$$(id -u)" = 0 ] && [ "$(CLOUDS)" = linux ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
@@ -76,6 +76,9 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	labs/vm/bench.sh
 	labs/vm/vpn.sh
 	labs/ceph.sh
+
+image: build ## dist/trestle-image.tar: an OCI image, without Docker; the same program makes the same bytes
+	scripts/image target/release/trestle dist/trestle-image.tar
 
 dist: ## dist/: the release binary as an archive, a Debian package with a repository for apt, an SBOM, the clients, checksums
 	scripts/dist

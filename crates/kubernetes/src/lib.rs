@@ -11,6 +11,8 @@
 //! what changes, with back-pressure: an object is here while it is handed over, and no longer. Holds: how each kind stands
 //! ([`Cluster::state`]), and how far each watch is, so that a break costs what has changed meanwhile and no new list.
 //!
+//! What a cluster needs so that all of it runs there is [`install`]'s.
+//!
 //! What is written back is what becomes of policies: statuses and Events ([`Cluster::write_status`], [`Cluster::report`]). What all this
 //! must be allowed is [`rbac`].
 //!
@@ -23,6 +25,7 @@ mod access;
 mod cluster;
 mod fault;
 mod follow;
+pub mod install;
 pub mod rbac;
 mod resource;
 mod standing;

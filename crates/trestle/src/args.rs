@@ -10,7 +10,7 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, allow, audit, check, cloud, cni, doctor, flows, host, job, join, kubernetes, link,
+        access, agent, allow, audit, check, cloud, cni, doctor, flows, host, install, job, join, kubernetes, link,
         namespace, node, object, page, plugin, policy, resource, rule, service, storage, store, tag, trial,
         volume,
     },
@@ -116,6 +116,9 @@ pub enum Command {
     /// Kubernetes clusters that are read
     #[command(subcommand)]
     Kubernetes(kubernetes::KubernetesCommand),
+    /// What a platform needs so that Trestle runs in it
+    #[command(subcommand)]
+    Install(install::InstallCommand),
     /// Store Kubernetes-style YAML: Pods, policies, groups, external entities …
     Apply(object::ApplyArgs),
     /// Store policies for a while: they go back to what they were by themselves, unless they are confirmed

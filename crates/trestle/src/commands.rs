@@ -12,6 +12,7 @@ pub mod enforcement;
 pub mod flows;
 pub mod here;
 pub mod host;
+pub mod install;
 pub mod job;
 pub mod join;
 pub mod kubernetes;
@@ -87,6 +88,7 @@ pub async fn run(command: Option<Command>, output: Format, connection: Connectio
         Command::Host(command) => {
             during("Reading", host::run(command, output, connection.connect().await?)).await
         }
+        Command::Install(command) => install::run(command, output).await,
         Command::Kubernetes(command) => kubernetes::run(command, output, connection).await,
         Command::Apply(args) => {
             during("Applying", object::apply(args, output, connection.connect().await?)).await

@@ -7,7 +7,13 @@ use kube::{Client, Config, config::KubeConfigOptions, core::Request};
 use model::policy::ObjectId;
 
 use super::*;
-use crate::rbac;
+use crate::{
+    install::{
+        Install, Installer,
+        tests::{everything, install},
+    },
+    rbac,
+};
 
 const KUBECONFIG: &str = "TRESTLE_LAB_KUBECONFIG";
 
@@ -124,4 +130,28 @@ async fn a_real_api_server_is_read_and_told_with_no_more_rights_than_are_asked_f
         .await;
     reader.until("the kind is gone", |it| it.standing(Kind::ClusterNetworkPolicy) == Standing::Absent).await;
     assert!(!reader.known.keys().any(|(kind, _)| *kind == about.kind));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs an API server: make lab-kubernetes"]
+async fn a_real_api_server_takes_all_that_is_installed() {
+    let path =
+        PathBuf::from(env::var_os(KUBECONFIG).unwrap_or_else(|| panic!("{KUBECONFIG} names no kubeconfig")));
+    let installer = Installer::connect(&Access { kubeconfig: Some(path), context: None }).await.unwrap();
+    for install in [install(), everything()] {
+        let mut documents = install.documents();
+        // What is in it can be judged when it is there.
+        installer.apply(&documents[0], false).await.unwrap();
+        documents.push(install.leaving());
+        for document in &documents {
+            installer.apply(document, true).await.unwrap_or_else(|err| panic!("{err}: {document:#}"));
+        }
+        assert!(installer.get(&install.leaving()).await.unwrap().is_none(), "nothing was made");
+    }
+    let nowhere = Install { namespace: "nowhere".to_owned(), ..install() };
+    let refused = installer.apply(&nowhere.leaving(), true).await.unwrap_err().to_string();
+    assert!(refused.contains("its namespace is not there"), "{refused}");
+    let bad = Install { image: String::new(), ..install() };
+    let refused = installer.apply(&bad.leaving(), true).await.unwrap_err().to_string();
+    assert!(refused.contains("DaemonSet trestle-leave"), "{refused}");
 }

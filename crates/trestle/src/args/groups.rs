@@ -17,7 +17,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Storage for other clusters", &["ticket", "consumer", "volume"]),
     ("Look after it", &["doctor", "audit", "check", "fix", "store"]),
     ("Who gets in", &["token", "cert", "whoami"]),
-    ("On a machine", &["join", "leave", "agent", "cni", "serve", "plugin"]),
+    ("On a machine", &["join", "leave", "agent", "cni", "serve", "plugin", "install"]),
     ("This program", &["completion", "version", "help"]),
 ];
 

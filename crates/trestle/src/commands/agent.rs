@@ -309,6 +309,7 @@ fn enforce_once(config: &Config, parts: Vec<Box<dyn Part>>) -> anyhow::Result<()
 }
 
 /// What an agent that stays has beside it.
+#[derive(Default)]
 struct Company {
     /// Flows are recorded.
     watch: bool,
@@ -574,7 +575,7 @@ mod tests {
         };
         let ended = tokio::time::timeout(
             Duration::from_secs(30),
-            serve(config, vec![Box::new(Falls::by_itself())], None, None),
+            serve(config, vec![Box::new(Falls::by_itself())], Company::default()),
         );
         let error = ended.await.expect("it ends by itself").unwrap_err();
         let text = format!("{error:#}");
