@@ -18,6 +18,7 @@ mod link;
 use serde_json::{Value, json};
 
 use self::ask::{Asked, Fault, Verb};
+pub(crate) use self::link::node_end;
 
 /// The name of the program as a runtime calls it: it gives no arguments.
 pub const PROGRAM: &str = "trestle-cni";

@@ -14,6 +14,7 @@
 mod agent;
 pub mod cni;
 mod coverage;
+pub mod cri;
 pub mod endpoints;
 mod feed;
 pub mod flows;

@@ -390,6 +390,37 @@ impl Worker {
         Ok(changed)
     }
 
+    /// Attaches Pods that were here before, of those that nobody has attached and a controller covers: what runs is not cut by being found.
+    pub fn found(&mut self, found: Vec<(Pod, Attachment)>) {
+        if !self.stream.synced {
+            return;
+        }
+        let mut changed = false;
+        for (pod, attachment) in found {
+            let endpoint = Endpoint { pod, attachment, closed: true, since: 0, found: true };
+            let is_known = self.pods.endpoints.get(&endpoint.pod).is_some();
+            if is_known || !self.coverage.covers(&endpoint) {
+                continue;
+            }
+            let Endpoint { pod, attachment, .. } = endpoint;
+            let interface = attachment.interface.clone();
+            match self.pods.endpoints.find(pod.clone(), attachment, pods::now()) {
+                Ok(_) => {
+                    info!(%pod, interface, "found by what the container runtime says");
+                    self.pods.unnamed.remove(&interface);
+                    changed = true;
+                }
+                Err(error) => warn!(%pod, %error, "cannot be attached"),
+            }
+        }
+        if changed {
+            self.judge();
+            self.endpoints_due = true;
+            self.settle();
+            self.keep_or_warn();
+        }
+    }
+
     /// Takes out what was attached for a container; whether there was something to take.
     pub fn detach_container(&mut self, id: &str, interface: Option<&str>) -> Result<bool, AttachError> {
         let changed = self.pods.endpoints.detach_container(id, interface);

@@ -55,6 +55,8 @@ pub struct Install {
     pub agent_flags: Vec<String>,
     /// nftables or ipvs: agents balance Services, in place of kube-proxy.
     pub services: Option<String>,
+    /// The socket of the nodes' container runtime, which agents ask for Pods that were there before; none: they look at routes alone.
+    pub runtime: Option<String>,
     pub cni_bin_dir: String,
     pub cni_conf_dir: String,
 }
@@ -111,6 +113,9 @@ impl Install {
         }
         if self.services.is_some() && self.api_server.is_none() {
             return Err(InstallFault::ApiServer);
+        }
+        if let Some(socket) = self.runtime.as_ref().filter(|socket| node::dir_of(socket).is_none()) {
+            return Err(InstallFault::Word(socket.clone(), "the path of a socket"));
         }
         if matches!(self.volume, Volume::HostPath(_)) && self.controller_node.is_none() {
             return Err(InstallFault::Node);

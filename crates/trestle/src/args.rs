@@ -10,9 +10,9 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, allow, audit, check, cloud, cni, doctor, flows, host, install, job, join, kubernetes, link,
-        namespace, node, object, page, plugin, policy, resource, rule, service, storage, store, tag, trial,
-        volume,
+        access, agent, allow, audit, check, cloud, cni, doctor, flows, host, install, job, join, kubernetes,
+        link, namespace, node, object, page, plugin, policy, resource, rule, service, storage, store, tag,
+        trial, volume,
     },
     output::{Output, OutputParser},
 };

@@ -268,6 +268,34 @@ fn a_host_that_has_joined_and_knows_nothing_is_closed_until_a_controller_is_hear
 
 /// A registry that is gone and links whose addresses nobody knows: closed, also after a restart, until they are attached.
 #[test]
+fn what_a_runtime_has_is_attached_if_a_controller_covers_it_and_nobody_has_attached_it() {
+    let (dir, part) = (tempfile::tempdir().unwrap(), Fake::default());
+    let mut worker = load(dir.path(), &part);
+    worker.begin();
+    let found = |name: &str, interface: &str, uid: &str| {
+        (pod(name), Attachment { uid: Some(uid.into()), ..attachment(interface) })
+    };
+    worker.found(vec![found("ns/a", "v1", "u")]);
+    assert_eq!(worker.endpoints().len(), 0, "nobody has said what applies to it: it runs as it did");
+    worker.open();
+    [start(), covers(&[("ns/a", 1), ("ns/b", 2)]), flush(1)]
+        .into_iter()
+        .for_each(|message| worker.take(message));
+    worker.settle();
+    worker.attach(pod("ns/b"), attachment("v2")).unwrap();
+    worker.found(vec![found("ns/a", "v1", "u"), found("ns/b", "v9", "u"), found("ns/c", "v3", "u")]);
+    let attached: Vec<_> = worker
+        .endpoints()
+        .iter()
+        .map(|one| (one.pod.to_string(), one.attachment.interface.clone(), one.closed))
+        .collect();
+    assert_eq!(
+        attached,
+        [("ns/a".to_owned(), "v1".to_owned(), false), ("ns/b".to_owned(), "v2".to_owned(), false)]
+    );
+}
+
+#[test]
 fn links_that_nobody_can_name_stay_closed() {
     let (dir, part) = (tempfile::tempdir().unwrap(), Fake::default());
     *part.0.left.lock().unwrap() = Some([("v1".to_owned(), BTreeSet::new())].into());

@@ -47,6 +47,7 @@ enum Command {
     Controllers(BTreeSet<SocketAddr>, oneshot::Sender<()>),
     Attach(Pod, Attachment, oneshot::Sender<Result<Endpoint, AttachError>>),
     Detach(Pod, Option<String>, oneshot::Sender<Result<bool, AttachError>>),
+    Found(Vec<(Pod, Attachment)>),
     DetachContainer(String, Option<String>, oneshot::Sender<Result<bool, AttachError>>),
     Endpoints(oneshot::Sender<Vec<Endpoint>>),
     Objects(oneshot::Sender<Vec<HeldObject>>),
@@ -172,6 +173,7 @@ fn obey(worker: &mut Worker, command: Command, metrics: &Metrics) {
         }
         Command::Attach(pod, attachment, reply) => drop(reply.send(worker.attach(pod, attachment))),
         Command::Detach(pod, interface, reply) => drop(reply.send(worker.detach(&pod, interface.as_deref()))),
+        Command::Found(found) => worker.found(found),
         Command::DetachContainer(id, interface, reply) => {
             drop(reply.send(worker.detach_container(&id, interface.as_deref())));
         }
@@ -252,6 +254,11 @@ impl Handle {
         interface: Option<String>,
     ) -> Result<Result<bool, AttachError>, Gone> {
         self.ask(|reply| Command::Detach(pod, interface, reply)).await
+    }
+
+    /// Pods that were here before. Those that a controller covers are attached, sooner or later.
+    pub async fn found(&self, found: Vec<(Pod, Attachment)>) -> Result<(), Gone> {
+        self.commands.send(Command::Found(found)).await.map_err(|_| Gone)
     }
 
     /// Answers when it is true in the kernel.

@@ -8,6 +8,8 @@ const COMPONENT: &str = "agent";
 /// The node's directories with plugins and with networks, as Pods here see them.
 pub const BIN_DIR: &str = "/host/cni/bin";
 pub const CONF_DIR: &str = "/host/cni/net.d";
+/// Where runtimes keep the network namespaces of Pods.
+const NAMESPACES: &str = "/run/netns";
 
 pub fn daemon_set(install: &Install) -> Value {
     let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
@@ -52,7 +54,27 @@ pub fn daemon_set(install: &Install) -> Value {
             ],
         }},
     });
+    if let Some(socket) = &install.runtime {
+        let dir = dir_of(socket).expect("it was checked");
+        let spec = &mut set["spec"]["template"]["spec"];
+        let mut add = |volume: Value, mount: Value| {
+            let place = |list: &mut Value, one| list.as_array_mut().expect("it was made above").push(one);
+            place(&mut spec["volumes"], volume);
+            place(&mut spec["containers"][0]["volumeMounts"], mount);
+        };
+        add(host_path("runtime", dir, "DirectoryOrCreate"), mount("runtime", dir));
+        // Those that come later too.
+        let namespaces =
+            json!({"name": "netns", "mountPath": NAMESPACES, "mountPropagation": "HostToContainer"});
+        add(host_path("netns", NAMESPACES, "DirectoryOrCreate"), namespaces);
+    }
     set
+}
+
+/// The directory of a socket.
+pub fn dir_of(socket: &str) -> Option<&str> {
+    let (dir, name) = socket.rsplit_once('/')?;
+    (dir.starts_with('/') && !name.is_empty()).then_some(dir)
 }
 
 fn args(install: &Install) -> Vec<String> {
@@ -69,6 +91,9 @@ fn args(install: &Install) -> Vec<String> {
             "--services-health".to_owned(),
             "0.0.0.0:10256".to_owned(),
         ]);
+    }
+    if let Some(socket) = &install.runtime {
+        args.extend(["--cri".to_owned(), socket.clone()]);
     }
     args.extend(install.agent_flags.iter().cloned());
     args

@@ -12,6 +12,7 @@ pub(crate) fn install() -> Install {
         observe: false,
         agent_flags: Vec::new(),
         services: None,
+        runtime: None,
         cni_bin_dir: "/opt/cni/bin".to_owned(),
         cni_conf_dir: "/etc/cni/net.d".to_owned(),
     }
@@ -25,6 +26,7 @@ pub(crate) fn everything() -> Install {
         volume: Volume::HostPath("/srv/trestle".to_owned()),
         controller_node: Some("node-1".to_owned()),
         observe: true,
+        runtime: Some("/run/containerd/containerd.sock".to_owned()),
         services: Some("nftables".to_owned()),
         agent_flags: vec!["--pod-prefix".to_owned(), "10.244.0.0/16".to_owned()],
         ..install()
@@ -110,6 +112,12 @@ fn what_is_asked_for_is_in_the_documents() {
     for word in ["--observe", "nftables", "--pod-prefix", "10.244.0.0/16"] {
         assert!(args.contains(&word), "{word}: {args:?}");
     }
+    let mounts = agent["volumeMounts"].to_string();
+    assert!(args.windows(2).any(|pair| pair == ["--cri", "/run/containerd/containerd.sock"]), "{args:?}");
+    assert!(
+        mounts.contains(r#""mountPath":"/run/containerd""#) && mounts.contains("HostToContainer"),
+        "{mounts}"
+    );
     let set = &find(&all, "StatefulSet", NAME)["spec"];
     assert!(set["volumeClaimTemplates"].is_null());
     let spec = &set["template"]["spec"];

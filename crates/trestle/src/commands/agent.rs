@@ -34,6 +34,8 @@ use crate::{
     output::{Format, Rows, print},
 };
 
+pub use kubernetes::CONTAINERD;
+
 pub const DATA_DIR: &str = "/var/lib/trestle/agent";
 const HEALTH: &str = "127.0.0.1:8082";
 /// What links of Pods are called by: most plugins; Calico; Cilium; those of Amazon, Azure and Google.
@@ -272,7 +274,7 @@ pub async fn run(args: AgentArgs, output: Format, connection: ConnectionArgs) ->
     if boot {
         return enforce_once(&config, parts);
     }
-    serve(config, parts, Company { watch, file: path, proof, cni: kubernetes.cni }).await
+    serve(config, parts, Company { watch, file: path, proof, cni: kubernetes.cni, cri: kubernetes.cri }).await
 }
 
 /// None where the kernel cannot tell, or tells somebody else: policies are in force all the same.
@@ -319,6 +321,8 @@ struct Company {
     proof: Option<Proof>,
     /// Network configurations that are to name the CNI plugin.
     cni: Option<PathBuf>,
+    /// The container runtime, asked for Pods that were here before.
+    cri: Option<PathBuf>,
 }
 
 async fn serve(config: Config, parts: Vec<Box<dyn Part>>, company: Company) -> anyhow::Result<()> {
@@ -333,7 +337,7 @@ async fn serve(config: Config, parts: Vec<Box<dyn Part>>, company: Company) -> a
     let mut hangup = signal(SignalKind::hangup())?;
     let services = config.services.clone();
     let node = config.uplink.node.clone();
-    let Company { watch, file, proof, cni } = company;
+    let Company { watch, file, proof, cni, cri } = company;
     if let Some(proof @ Proof::Statement { .. }) = &proof {
         if config.uplink.identity.as_ref().is_some_and(|(certificate, _)| !certificate.exists()) {
             agent::prepare(&config.data_dir)
@@ -355,6 +359,9 @@ async fn serve(config: Config, parts: Vec<Box<dyn Part>>, company: Company) -> a
         life.spawn("renewal of the certificate", async move {
             match agent::renewal::keep(uplink, proof).await {}
         });
+    }
+    if let Some(socket) = cri {
+        life.spawn("the container runtime", agent::cri::follow(socket, agent.local().worker.clone()));
     }
     if let Some(dir) = cni {
         let plugin = chain::plugin(&socket);

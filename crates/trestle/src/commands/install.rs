@@ -10,7 +10,10 @@ use kubernetes::{
 };
 use serde_json::{Value, json};
 
-use super::cni::{BIN_DIR, CONF_DIR};
+use super::{
+    agent::CONTAINERD,
+    cni::{BIN_DIR, CONF_DIR},
+};
 use crate::{
     output::{Format, print},
     progress::during,
@@ -77,6 +80,9 @@ pub struct KubernetesArgs {
     /// A further flag of all agents, as --agent-flag=--guard=veth; once per flag
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     agent_flag: Vec<String>,
+    /// Agents ask the nodes' container runtime (CRI) for Pods that were there before, beside looking at routes
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, default_missing_value = CONTAINERD)]
+    runtime: Option<String>,
     /// Where nodes' runtimes look for plugins
     #[arg(long, value_name = "DIR", default_value = BIN_DIR)]
     cni_bin_dir: String,
@@ -118,6 +124,7 @@ impl KubernetesArgs {
             observe: self.observe,
             agent_flags: self.agent_flag.clone(),
             services: self.services.clone(),
+            runtime: self.runtime.clone(),
             cni_bin_dir: self.cni_bin_dir.clone(),
             cni_conf_dir: self.cni_conf_dir.clone(),
         };

@@ -9,6 +9,7 @@ use crate::commands::cni::CONF_DIR;
 
 const TOKEN: &str = "/var/run/secrets/trestle/token";
 const CA: &str = "/etc/trestle/ca/ca.pem";
+pub const CONTAINERD: &str = "/run/containerd/containerd.sock";
 const IDENTITY_DIR: &str = "/var/lib/trestle/identity";
 
 #[derive(Debug, clap::Args)]
@@ -28,6 +29,9 @@ pub struct KubernetesArgs {
     /// Keep the CNI plugin in the node's network configuration, in this directory (`trestle cni install` puts it onto the node)
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = CONF_DIR)]
     pub cni: Option<PathBuf>,
+    /// Ask the node's container runtime at this socket (CRI) for Pods that nobody has attached, beside looking at routes
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = CONTAINERD)]
+    pub cri: Option<PathBuf>,
 }
 
 impl KubernetesArgs {
