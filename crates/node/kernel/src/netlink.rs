@@ -177,9 +177,9 @@ impl Socket {
         let table = std::fs::read_to_string("/proc/thread-self/net/netlink").ok()?;
         // sk, protocol, port, groups, rmem, wmem, dump, locks, drops, inode.
         let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let ours =
+        let mut ours =
             fields.filter(|fields| fields.get(1) == Some(&"12") && fields.get(2) == Some(&port.as_str()));
-        ours.last()?.get(8)?.parse().ok()
+        ours.next_back()?.get(8)?.parse().ok()
     }
 
     /// A number for the next message; numbers of one socket are never used twice in a row of 2^32.
