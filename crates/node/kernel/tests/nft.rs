@@ -35,6 +35,13 @@ fn everything() -> Table {
         address("10.1.0.0").proto(6).port(80),
         Element::member().until(address("10.1.255.255").proto(6).port(89)),
     );
+    let joined = FieldType::joined(&[FieldType::Ipv4, FieldType::Mark, FieldType::Proto, FieldType::Port]);
+    let mut spans = Set::new(SetSchema::map([joined], [FieldType::Mark]).interval());
+    let border = |mark, port| address("10.1.0.0").mark(mark).proto(6).port(port);
+    for (mark, low, high) in [(7, 80, 89), (7, 90, 99), (7, 65_000, 65_535), (8, 0, 65_535)] {
+        let decision = Element::value(Key::new().mark(low.into()));
+        spans.insert(border(mark, low), decision.until(border(mark, high)));
+    }
     let mut endpoints = Set::new(SetSchema::map(
         [FieldType::Ipv4, FieldType::Proto, FieldType::Port, FieldType::Mark],
         [FieldType::Ipv4, FieldType::Port],
@@ -54,6 +61,7 @@ fn everything() -> Table {
         .set("marks", marks)
         .set("ranges", ranges)
         .set("cidrs", cidrs)
+        .set("spans", spans)
         .set("endpoints", endpoints)
         .set("verdicts", verdicts)
         .set("interfaces", interfaces)
@@ -177,6 +185,8 @@ fn nft_lists_what_was_made() {
             "elements = { 10.0.0.1 }",
             "10.0.0.0/24, 10.0.1.0-10.0.1.9",
             "10.1.0.0/16 . tcp . 80-89",
+            "typeof @nh,0,128 : meta mark",
+            "0xa010000070000000600000000500000-0xa010000070000000600000000590000 : 0x00000050",
             "10.96.0.1 . tcp . 80 . 0x00000002 : 10.2.0.1 . 8080",
             "10.96.0.1 . udp . 53 : goto pick",
             "\"eth0\" : jump inspect",

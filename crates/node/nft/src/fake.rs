@@ -1,5 +1,7 @@
 //! A kernel in memory that holds one table and refuses what a real one would. For tests.
 
+use std::ops::Bound;
+
 use crate::{
     CurrentChain, CurrentRule, CurrentSet, CurrentTable, Data, Element, Elements, Op, Rule, Table,
     Transaction,
@@ -102,22 +104,19 @@ fn add_element(table: &mut CurrentTable, set: &str, key: &[u8], element: &Elemen
         return Err(format!("no chain {chain}"));
     }
     let set = table.sets.get_mut(set).ok_or("no set")?;
-    if set.schema.as_ref().is_some_and(|schema| schema.interval) && overlaps(&set.elements, key, element) {
+    let is_tree = set.schema.as_ref().is_some_and(|schema| schema.interval && schema.key.len() == 1);
+    if is_tree && overlaps(&set.elements, key, element) {
         return Err("overlaps".into());
     }
     let before = set.elements.insert(key.into(), element.clone());
     if before.is_none_or(|before| before == *element) { Ok(()) } else { Err("has another value".into()) }
 }
 
-/// Exact for sets of one field; those of several are not looked at.
+/// Of sets of one field; those of several are not looked at.
 fn overlaps(elements: &Elements, key: &[u8], element: &Element) -> bool {
-    if key.len() > 4 {
-        return false;
-    }
     let end = element.end.as_deref().unwrap_or(key);
     let same = elements.get(key) == Some(element);
-    !same
-        && elements
-            .iter()
-            .any(|(first, known)| &**first <= end && known.end.as_deref().unwrap_or(first) >= key)
+    // Those that are there do not overlap each other: the last that begins before the end reaches furthest.
+    let mut before = elements.range::<[u8], _>((Bound::Unbounded, Bound::Included(end)));
+    !same && before.next_back().is_some_and(|(first, known)| known.end.as_deref().unwrap_or(first) >= key)
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 /// The kernel has 16 registers of 4 bytes.
-const LONGEST: usize = 64;
+pub(crate) const LONGEST: usize = 64;
 
 /// Being written; what is kept is boxed.
 #[derive(Clone, Copy, Debug)]

@@ -108,6 +108,9 @@ impl DataType {
     }
 }
 
+/// `nft`'s type of whatever has no other.
+const INTEGER: u32 = 4;
+
 /// The kinds of value that `nft` can print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldType {
@@ -121,12 +124,24 @@ pub enum FieldType {
     InterfaceName,
     IcmpType,
     Icmpv6Type,
+    /// Several fields of so many bytes, one after the other, that are compared as one number: the key of a tree, where a
+    /// concatenation of ranges is slow to change.
+    Joined(u8),
 }
 
 impl FieldType {
+    /// # Panics
+    /// If they are longer than the kernel's registers.
+    pub fn joined(fields: &[Self]) -> Self {
+        let len: usize = fields.iter().map(|field| field.len().next_multiple_of(4)).sum();
+        assert!(len <= crate::key::LONGEST, "a key of {len} bytes");
+        Self::Joined(u8::try_from(len).expect("that is less"))
+    }
+
     /// Number of the type in `nft`'s own table (`enum datatypes`); concatenations pack 6 bits each.
     pub fn number(self) -> u32 {
         match self {
+            Self::Joined(_) => INTEGER,
             Self::Ipv4 => 7,
             Self::Ipv6 => 8,
             Self::Proto => 12,
@@ -138,7 +153,11 @@ impl FieldType {
         }
     }
 
-    pub fn from_number(number: u32) -> Option<Self> {
+    /// A key of this many bytes has a single field of this type, or several.
+    pub fn from_number(number: u32, len: usize) -> Option<Self> {
+        if number == INTEGER {
+            return u8::try_from(len).ok().map(Self::Joined);
+        }
         [
             Self::Ipv4,
             Self::Ipv6,
@@ -160,6 +179,7 @@ impl FieldType {
             Self::Port => 2,
             Self::Ipv4 | Self::Mark => 4,
             Self::Ipv6 | Self::InterfaceName => 16,
+            Self::Joined(len) => len as usize,
         }
     }
 

@@ -64,13 +64,17 @@ pub fn set(attrs: &Attrs<'_>) -> Read<Option<(String, CurrentSet)>> {
 }
 
 fn schema(attrs: &Attrs<'_>, flags: u32) -> Read<Option<SetSchema>> {
-    let Some(key) = fields(attrs.get(set::KEY_TYPE)?.be32()?) else { return Ok(None) };
+    let len = |kind| -> Read<usize> {
+        Ok(attrs.find(kind)?.map_or(Ok(0), |len| len.be32())?.try_into().unwrap_or_default())
+    };
+    let key_len = len(set::KEY_LEN)?;
+    let Some(key) = fields(attrs.get(set::KEY_TYPE)?.be32()?, key_len) else { return Ok(None) };
     let data = if flags & set::FLAG_MAP == 0 {
         None
     } else {
         match attrs.get(set::DATA_TYPE)?.be32()? {
             set::VERDICT_TYPE => Some(DataType::Verdict),
-            packed => match fields(packed) {
+            packed => match fields(packed, len(set::DATA_LEN)?) {
                 Some(fields) => Some(DataType::Value(fields)),
                 None => return Ok(None),
             },
@@ -88,13 +92,12 @@ fn schema(attrs: &Attrs<'_>, flags: u32) -> Read<Option<SetSchema>> {
         timeout: flags & set::FLAG_TIMEOUT != 0,
         size,
     };
-    let len = usize::try_from(attrs.get(set::KEY_LEN)?.be32()?).ok();
-    Ok((len == Some(schema.key_len())).then_some(schema))
+    Ok((key_len == schema.key_len()).then_some(schema))
 }
 
-fn fields(packed: u32) -> Option<Vec<FieldType>> {
+fn fields(packed: u32, len: usize) -> Option<Vec<FieldType>> {
     let numbers = (0..5).rev().map(|index| packed >> (6 * index) & 0x3f).skip_while(|number| *number == 0);
-    let fields: Option<Vec<_>> = numbers.map(FieldType::from_number).collect();
+    let fields: Option<Vec<_>> = numbers.map(|number| FieldType::from_number(number, len)).collect();
     fields.filter(|fields| !fields.is_empty())
 }
 

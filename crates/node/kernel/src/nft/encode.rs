@@ -200,7 +200,7 @@ fn set_schema(out: &mut Writer<'_>, schema: &SetSchema, number: u32) {
             }
         });
     }
-    out.bytes(set::USERDATA, &byte_orders(schema));
+    out.bytes(set::USERDATA, &[byte_orders(schema), typeofs(schema)].concat());
 }
 
 fn packed_type(fields: &[FieldType]) -> u32 {
@@ -224,6 +224,38 @@ fn byte_orders(schema: &SetSchema) -> Vec<u8> {
         out.extend(order(fields).to_ne_bytes());
     }
     out
+}
+
+/// `nft` has no type for joined fields: it is told that they are so many bytes of a packet, and prints them as one number.
+fn typeofs(schema: &SetSchema) -> Vec<u8> {
+    let ([FieldType::Joined(len)], Some(DataType::Value(data))) = (&schema.key[..], &schema.data) else {
+        return Vec::new();
+    };
+    if data[..] != [FieldType::Mark] {
+        return Vec::new();
+    }
+    let bytes = [0, 0, userdata::NETWORK_LAYER, 0, u32::from(*len) * 8];
+    let bytes: Vec<_> = userdata::PAYLOAD_DETAIL.into_iter().zip(bytes).flat_map(number_data).collect();
+    let mark = number_data((userdata::META_KEY, userdata::META_MARK));
+    let like = |kind, expression, detail: &[u8]| {
+        let expression = number_data((userdata::TYPEOF_EXPRESSION, expression));
+        user_data(kind, &[&expression[..], &user_data(userdata::TYPEOF_DETAIL, detail)].concat())
+    };
+    [
+        like(userdata::SET_KEY_TYPEOF, userdata::PAYLOAD, &bytes),
+        like(userdata::SET_DATA_TYPEOF, userdata::META, &mark),
+    ]
+    .concat()
+}
+
+fn number_data((kind, value): (u8, u32)) -> Vec<u8> {
+    user_data(kind, &value.to_ne_bytes())
+}
+
+/// Kind, length and value.
+fn user_data(kind: u8, value: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(value.len()).expect("comments are cut to 128 bytes, and all else is short");
+    [&[kind, len], value].concat()
 }
 
 fn write_element(out: &mut Writer<'_>, schema: &SetSchema, key: &[u8], element: &Element) {
@@ -282,8 +314,7 @@ fn rule_comment(rule: &Rule) -> Vec<u8> {
     comment(&format!("{}{fingerprint}", &rule.comment[..end]))
 }
 
-/// Kind, length, and text with its zero.
+/// With its zero.
 fn comment(text: &str) -> Vec<u8> {
-    let len = u8::try_from(text.len() + 1).expect("comments are cut to 128 bytes");
-    [&[userdata::COMMENT, len], text.as_bytes(), &[0]].concat()
+    user_data(userdata::COMMENT, &[text.as_bytes(), &[0]].concat())
 }

@@ -102,6 +102,17 @@ pub mod userdata {
     pub const COMMENT: u8 = 0;
     pub const SET_KEY_BYTE_ORDER: u8 = 0;
     pub const SET_DATA_BYTE_ORDER: u8 = 1;
+    pub const SET_KEY_TYPEOF: u8 = 3;
+    pub const SET_DATA_TYPEOF: u8 = 4;
+    pub const TYPEOF_EXPRESSION: u8 = 0;
+    pub const TYPEOF_DETAIL: u8 = 1;
+    /// Bytes of a packet: protocol and field, which are not said, layer, first bit and number of bits.
+    pub const PAYLOAD: u32 = 7;
+    pub const PAYLOAD_DETAIL: [u8; 5] = [0, 1, 2, 3, 4];
+    pub const NETWORK_LAYER: u32 = 2;
+    pub const META: u32 = 9;
+    pub const META_KEY: u8 = 0;
+    pub const META_MARK: u32 = 3;
     pub const HOST_ORDER: u32 = 1;
     pub const BIG_ENDIAN: u32 = 2;
 }
