@@ -397,12 +397,12 @@ fn the_number_of_rules_is_constant() {
         executor.apply(changes, local).unwrap();
         assert_eq!(rules(), empty);
         let text = listing();
-        assert!(
-            text.contains(
-                "meta mark set ip daddr . meta mark . meta l4proto . th sport . th dport map @in-ranges4"
-            ),
-            "{text}"
-        );
+        for key in
+            ["th dport map @in-ranges4", "th sport map @in-sources4", "th sport . th dport map @in-boxes4"]
+        {
+            let rule = format!("meta mark set ip daddr . meta mark . meta l4proto . {key}");
+            assert!(text.contains(&rule), "{text}");
+        }
         assert!(text.contains("meta mark set ip saddr map @peers4"), "{text}");
     });
 }

@@ -7,19 +7,27 @@ use crate::{
     program::{Program, Stage, Verb},
 };
 
+/// Both ends included.
+pub type Range = (u16, u16);
+
 /// Neighbouring ports up to this many are told one by one: an exact match is cheaper for the kernel than a range.
 const SINGLY: u32 = 8;
 
 /// The decision for every packet of one workload with one class of peers.
 ///
-/// Looked up from the narrow to the wide: `ports` and `ranges` (disjoint), `protocols`, `default`.
+/// Looked up from the narrow to the wide: `ports`, `ranges`, `sources` and `boxes` (disjoint), `protocols`, `default`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     pub default: Decision,
     pub protocols: Vec<(u8, Decision)>,
     /// By protocol and destination port, whatever the first number is.
     pub ports: Vec<(u8, u16, Decision)>,
-    pub ranges: Vec<(Match, Decision)>,
+    /// The same for ranges of destination ports.
+    pub ranges: Vec<(u8, Range, Decision)>,
+    /// By protocol and a range of the first number (source port, or type and code), whatever the second is.
+    pub sources: Vec<(u8, Range, Decision)>,
+    /// What only both numbers together tell.
+    pub boxes: Vec<(Match, Decision)>,
 }
 
 /// One rule as far as a class of peers is concerned: `None` is every protocol and port.
@@ -31,7 +39,7 @@ impl Function {
         let rows: Vec<Row<'_>> = program.rows(is_peer).collect();
         let matches = || rows.iter().filter_map(|(_, _, services)| *services).flatten();
         let default = decide(&rows, program.isolated, |services| services.is_none());
-        let mut function = Self { default, protocols: Vec::new(), ports: Vec::new(), ranges: Vec::new() };
+        let mut function = Self::all(default);
         let protocols: BTreeSet<u8> = matches().map(|one| one.protocol).collect();
         for protocol in protocols {
             let boxes = || matches().filter(|one| one.protocol == protocol);
@@ -48,6 +56,12 @@ impl Function {
         function
     }
 
+    /// Decides the same on everything.
+    fn all(default: Decision) -> Self {
+        let (protocols, ports, ranges, sources, boxes) = Default::default();
+        Self { default, protocols, ports, ranges, sources, boxes }
+    }
+
     fn protocol(&mut self, protocol: u8, strips: Vec<Strip>) {
         let usual = usual(&strips);
         if usual != self.default {
@@ -60,8 +74,12 @@ impl Function {
                 }
                 if first == ALL && len(second) <= SINGLY {
                     self.ports.extend((second.0..=second.1).map(|port| (protocol, port, decision)));
+                } else if first == ALL {
+                    self.ranges.push((protocol, second, decision));
+                } else if second == ALL {
+                    self.sources.push((protocol, first, decision));
                 } else {
-                    self.ranges.push((Match { protocol, first, second }, decision));
+                    self.boxes.push((Match { protocol, first, second }, decision));
                 }
             }
         }
@@ -73,10 +91,21 @@ impl Function {
             .ports
             .iter()
             .find(|(protocol, port, _)| (*protocol, *port) == (packet.protocol, packet.second));
-        let range = || self.ranges.iter().find(|(one, _)| one.covers(packet)).map(|(_, decision)| *decision);
+        let within = |ranges: &[(u8, Range, Decision)], number: u16| {
+            let of = |(protocol, (low, high), _): &&(u8, Range, Decision)| {
+                *protocol == packet.protocol && (*low..=*high).contains(&number)
+            };
+            ranges.iter().find(of).map(|(_, _, decision)| *decision)
+        };
+        let ranges = || within(&self.ranges, packet.second).or_else(|| within(&self.sources, packet.first));
+        let both = || self.boxes.iter().find(|(one, _)| one.covers(packet)).map(|(_, decision)| *decision);
         let protocol =
             || self.protocols.iter().find(|(one, _)| *one == packet.protocol).map(|(_, decision)| *decision);
-        port.map(|(_, _, decision)| *decision).or_else(range).or_else(protocol).unwrap_or(self.default)
+        port.map(|(_, _, decision)| *decision)
+            .or_else(ranges)
+            .or_else(both)
+            .or_else(protocol)
+            .unwrap_or(self.default)
     }
 }
 
@@ -98,7 +127,6 @@ fn decide(rows: &[Row<'_>], isolated: bool, matches: impl Fn(Option<&[Match]>) -
     decided(first(Stage::Baseline)).unwrap_or(Decision::Permit)
 }
 
-type Range = (u16, u16);
 type Strip = (Range, Vec<(Range, Decision)>);
 
 fn len((low, high): Range) -> u32 {

@@ -10,8 +10,10 @@
 //!
 //!  in4:   mark := class of ip saddr                    peers4 (exact), else blocks4 (ranges), else 0
 //!         mark := daddr . mark . protocol . port           in-ports4      ┐
-//!         mark := daddr . mark . protocol . port . port    in-ranges4     │ the first that has the key
-//!         mark := daddr . mark . protocol                  in-protocols4  │ decides: 1, 2 or 3
+//!         mark := daddr . mark . protocol . port           in-ranges4     │
+//!         mark := daddr . mark . protocol . source port    in-sources4    │ the first that has the key
+//!         mark := daddr . mark . protocol . port . port    in-boxes4      │ decides: 1, 2 or 3
+//!         mark := daddr . mark . protocol                  in-protocols4  │
 //!         mark := daddr . mark                             in-peers4      ┘
 //!         mark 1: return   2: drop   3: goto reject        decisions
 //!         mark := 0, and the same again                    what holds for everybody else
@@ -35,6 +37,10 @@
 //!
 //! The large maps have numbers for values, and one small verdict map turns these into verdicts: the kernel walks verdict
 //! maps element by element, once for each hook and rule that leads to them, whenever a rule or a jump is added.
+//!
+//! Ranges of ports are in trees whose keys are workload, class, protocol and port one after the other, compared as one number:
+//! a range of ports of one workload and class is a range of such numbers. As a concatenation the kernel would hold them in
+//! tables of bits, which it copies as a whole whenever one range comes or goes. Only what needs both ports is one.
 //!
 //! The class is handed from one rule to the next in the packet's mark because `nft` 1.0.6 aborts when it lists a rule
 //! in which the result of one map is the key of another, and registers do not outlive a rule. Bits of the mark that
@@ -64,7 +70,12 @@ pub enum Place {
     /// Restricted in this direction.
     Subjects(Direction, bool),
     Ports(Direction, bool),
+    /// Ranges of ports.
     Ranges(Direction, bool),
+    /// Ranges of source ports; of ICMP, type and code.
+    Sources(Direction, bool),
+    /// Ranges of source ports and of ports.
+    Boxes(Direction, bool),
     Protocols(Direction, bool),
     Defaults(Direction, bool),
     /// Pairs of addresses of one workload.
@@ -93,8 +104,9 @@ pub struct Way {
 
 impl Way {
     /// Every element of these begins with the address of a workload, then the class of its peer.
-    pub fn decisions(self) -> [Place; 4] {
-        let places = [Place::Ports, Place::Ranges, Place::Protocols, Place::Defaults];
+    pub fn decisions(self) -> [Place; 6] {
+        let places =
+            [Place::Ports, Place::Ranges, Place::Sources, Place::Boxes, Place::Protocols, Place::Defaults];
         places.map(|place| place(self.direction, self.ipv6))
     }
 
@@ -161,6 +173,8 @@ impl Place {
             Self::Subjects(direction, ipv6) => format!("{}-subjects{}", side(direction), family(ipv6)),
             Self::Ports(direction, ipv6) => format!("{}-ports{}", side(direction), family(ipv6)),
             Self::Ranges(direction, ipv6) => format!("{}-ranges{}", side(direction), family(ipv6)),
+            Self::Sources(direction, ipv6) => format!("{}-sources{}", side(direction), family(ipv6)),
+            Self::Boxes(direction, ipv6) => format!("{}-boxes{}", side(direction), family(ipv6)),
             Self::Protocols(direction, ipv6) => format!("{}-protocols{}", side(direction), family(ipv6)),
             Self::Defaults(direction, ipv6) => format!("{}-peers{}", side(direction), family(ipv6)),
             Self::Itself(ipv6) => format!("itself{}", family(ipv6)),
@@ -184,7 +198,10 @@ impl Place {
                 SetSchema::set([address(ipv6)])
             }
             Self::Ports(_, ipv6) => SetSchema::map([address(ipv6), Mark, Proto, Port], [Mark]),
-            Self::Ranges(_, ipv6) => {
+            Self::Ranges(_, ipv6) | Self::Sources(_, ipv6) => {
+                SetSchema::map([FieldType::joined(&[address(ipv6), Mark, Proto, Port])], [Mark]).interval()
+            }
+            Self::Boxes(_, ipv6) => {
                 SetSchema::map([address(ipv6), Mark, Proto, Port, Port], [Mark]).interval()
             }
             Self::Protocols(_, ipv6) => SetSchema::map([address(ipv6), Mark, Proto], [Mark]),
@@ -201,6 +218,8 @@ impl Place {
         match self {
             Self::Ports(direction, ipv6)
             | Self::Ranges(direction, ipv6)
+            | Self::Sources(direction, ipv6)
+            | Self::Boxes(direction, ipv6)
             | Self::Protocols(direction, ipv6)
             | Self::Defaults(direction, ipv6) => Some(Way { direction, ipv6 }),
             _ => None,
@@ -591,12 +610,16 @@ fn judge_side(whom: Subject, direction: Direction, ipv6: bool, log: Option<u16>)
             subject(family(&comment, ipv6), direction, ipv6, Reg(0)).meta(MetaKey::Mark, Reg(next))
         };
         let port = whom.port(key(format!("{pass}: port")).l4proto(Reg(next + 1)), Reg(next + 2));
-        let range = key(format!("{pass}: ports")).l4proto(Reg(next + 1));
-        let range = whom.port(range.sport(Reg(next + 2)), Reg(next + 3));
+        let range = whom.port(key(format!("{pass}: ports")).l4proto(Reg(next + 1)), Reg(next + 2));
+        let source = key(format!("{pass}: source ports")).l4proto(Reg(next + 1)).sport(Reg(next + 2));
+        let both = key(format!("{pass}: both ports")).l4proto(Reg(next + 1));
+        let both = whom.port(both.sport(Reg(next + 2)), Reg(next + 3));
         let protocol = key(format!("{pass}: protocol")).l4proto(Reg(next + 1));
         chain = chain
             .rule(to_mark(port, of_side(Place::Ports)))
             .rule(to_mark(range, of_side(Place::Ranges)))
+            .rule(to_mark(source, of_side(Place::Sources)))
+            .rule(to_mark(both, of_side(Place::Boxes)))
             .rule(to_mark(protocol, of_side(Place::Protocols)))
             .rule(to_mark(key(format!("{pass}: any")), of_side(Place::Defaults)));
         if let Some(group) = log {

@@ -188,10 +188,20 @@ impl Program {
         for (protocol, port, decision) in &function.ports {
             each(Place::Ports(direction, ipv6), pair().proto(*protocol).port(*port), value(*decision));
         }
-        for (range, decision) in &function.ranges {
+        let trees = [
+            (Place::Ranges(direction, ipv6), &function.ranges),
+            (Place::Sources(direction, ipv6), &function.sources),
+        ];
+        for (place, ranges) in trees {
+            for (protocol, (low, high), decision) in ranges {
+                let border = |port| pair().proto(*protocol).port(port);
+                each(place, border(*low), value(*decision).until(border(*high)));
+            }
+        }
+        for (range, decision) in &function.boxes {
             let corner = |first, second| pair().proto(range.protocol).port(first).port(second);
             let (low, high) = (corner(range.first.0, range.second.0), corner(range.first.1, range.second.1));
-            each(Place::Ranges(direction, ipv6), low, value(*decision).until(high));
+            each(Place::Boxes(direction, ipv6), low, value(*decision).until(high));
         }
     }
 }

@@ -83,6 +83,8 @@ fn subject(place: Place, key: &[u8]) -> Subject {
         Place::Subjects(_, ipv6)
         | Place::Ports(_, ipv6)
         | Place::Ranges(_, ipv6)
+        | Place::Sources(_, ipv6)
+        | Place::Boxes(_, ipv6)
         | Place::Protocols(_, ipv6)
         | Place::Defaults(_, ipv6)
         | Place::Aside(_, ipv6)
