@@ -378,7 +378,7 @@ impl<K: Tables> PolicyExecutor<K> {
         }
         if let [unit] = units {
             let closed =
-                units::closing(&unit.subject).map(|close| self.kernel.commit(&self.id, &close).is_ok());
+                self.plane.closing(&unit.subject).map(|close| self.kernel.commit(&self.id, &close).is_ok());
             let effect = match closed {
                 Some(true) => "the workload is closed meanwhile",
                 Some(false) => "the workload could not be closed either",

@@ -344,7 +344,7 @@ fn a_restart_writes_nothing_and_drift_is_repaired() {
             "nft delete table inet trestle-policy",
             "nft flush chain inet trestle-policy in4",
             "nft insert rule inet trestle-policy forward accept",
-            "nft add element inet trestle-policy in-peers4 '{ 10.77.0.1 . 0x0000beef : 1 }'",
+            "nft add element inet trestle-policy in-functions4 '{ 10.77.0.1 . 0x0000beef : 1 }'",
             "nft add chain inet trestle-policy another; nft add set inet trestle-policy more '{ type ipv4_addr; }'",
             "nft flush map inet trestle-policy peers6; nft flush map inet trestle-policy blocks4",
         ];
@@ -397,11 +397,14 @@ fn the_number_of_rules_is_constant() {
         executor.apply(changes, local).unwrap();
         assert_eq!(rules(), empty);
         let text = listing();
-        for key in
-            ["th dport map @in-ranges4", "th sport map @in-sources4", "th sport . th dport map @in-boxes4"]
-        {
-            let rule = format!("meta mark set ip daddr . meta mark . meta l4proto . {key}");
-            assert!(text.contains(&rule), "{text}");
+        for expected in [
+            "meta mark set ip daddr . meta mark map @in-functions4 goto in-decide",
+            "meta mark set meta mark . meta l4proto . th dport map @function-ranges",
+            "meta mark set meta mark . meta l4proto . th sport map @function-sources",
+            "meta mark set meta mark . meta l4proto . th sport . th dport map @function-boxes",
+            "meta mark set meta mark map @function-defaults",
+        ] {
+            assert!(text.contains(expected), "{expected} is not in\n{text}");
         }
         assert!(text.contains("meta mark set ip saddr map @peers4"), "{text}");
     });

@@ -172,6 +172,27 @@ fn a_workload_that_the_kernel_refuses_is_closed_and_its_policies_are_reported() 
 }
 
 #[test]
+fn who_is_led_to_what_the_kernel_refuses_is_closed() {
+    in_namespace(|| {
+        let mut executor = executor(Faults::default());
+        executor.apply([], []).unwrap();
+        executor.kernel_mut().faults.refuse = Some(("function-", Vec::new()));
+        let (changes, local) = start();
+        let outcome = executor.apply(changes, local).unwrap();
+        let policy = ObjectId::new(ObjectKind::Policy, "p");
+        assert!(!outcome.errors.is_empty(), "it is said");
+        assert!(outcome.errors.iter().all(|error| error.object == policy), "{:?}", outcome.errors);
+        assert!(outcome.errors[0].message.contains("is closed meanwhile"), "{:?}", outcome.errors);
+        assert_eq!((elements("closed4"), elements("function-defaults")), (1, 0));
+
+        executor.kernel_mut().faults.refuse = None;
+        assert_eq!(executor.verify().unwrap().errors, []);
+        assert_eq!(elements("closed4"), 0);
+        assert!(elements("function-defaults") > 0 && elements("in-functions4") > 0);
+    });
+}
+
+#[test]
 fn lost_answers_are_made_up_for_by_reading() {
     in_namespace(|| {
         let mut executor = executor(Faults::default());

@@ -228,7 +228,8 @@ impl Draft {
         } else {
             transactions.extend(pack(add, limits));
             transactions.extend(pack([rules], limits));
-            transactions.extend(pack(remove, limits));
+            // What is named goes after what names it.
+            transactions.extend(pack(remove.into_iter().rev(), limits));
         }
         transactions.extend(pack(sweep, limits));
         transactions.retain(|transaction| !transaction.ops.is_empty());

@@ -16,7 +16,7 @@ const SINGLY: u32 = 8;
 /// The decision for every packet of one workload with one class of peers.
 ///
 /// Looked up from the narrow to the wide: `ports`, `ranges`, `sources` and `boxes` (disjoint), `protocols`, `default`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
     pub default: Decision,
     pub protocols: Vec<(u8, Decision)>,
@@ -34,9 +34,9 @@ pub struct Function {
 type Row<'a> = (Stage, &'a Verb, Option<&'a [Match]>);
 
 impl Function {
-    /// O(rules that concern these peers × cells that their ports cut the plane into).
-    pub fn new(program: &Program, is_peer: impl Fn(u32) -> bool) -> Self {
-        let rows: Vec<Row<'_>> = program.rows(is_peer).collect();
+    /// What the program says to peers that these parts of it are about. O(parts × cells that their ports cut the plane into).
+    pub fn new(program: &Program, parts: &[u32]) -> Self {
+        let rows: Vec<Row<'_>> = program.rows(parts).collect();
         let matches = || rows.iter().filter_map(|(_, _, services)| *services).flatten();
         let default = decide(&rows, program.isolated, |services| services.is_none());
         let mut function = Self::all(default);

@@ -8,16 +8,20 @@
 //!                                        │
 //!                                      judge ─► out4/out6 (source's rules) ─► in4/in6 (destination's rules)
 //!
-//!  in4:   mark := class of ip saddr                    peers4 (exact), else blocks4 (ranges), else 0
-//!         mark := daddr . mark . protocol . port           in-ports4      ┐
-//!         mark := daddr . mark . protocol . port           in-ranges4     │
-//!         mark := daddr . mark . protocol . source port    in-sources4    │ the first that has the key
-//!         mark := daddr . mark . protocol . port . port    in-boxes4      │ decides: 1, 2 or 3
-//!         mark := daddr . mark . protocol                  in-protocols4  │
-//!         mark := daddr . mark                             in-peers4      ┘
-//!         mark 1: return   2: drop   3: goto reject        decisions
-//!         mark := 0, and the same again                    what holds for everybody else
+//!  in4:     mark := class of ip saddr                       peers4 (exact), else blocks4 (ranges), else 0
+//!           mark := function of daddr . mark                in-functions4: what is decided on this class
+//!           else mark := function of daddr . 0              in-functions4: on everybody else
+//!             │
+//!  decide:  mark := decision of mark . protocol . port         function-ports      ┐
+//!           mark := decision of mark . protocol . port         function-ranges     │
+//!           mark := decision of mark . protocol . source port  function-sources    │ the first that has the key
+//!           mark := decision of mark . protocol . both ports   function-boxes      │ decides: 1, 2 or 3
+//!           mark := decision of mark . protocol                function-protocols  │
+//!           mark := decision of mark                           function-defaults   ┘
+//!           mark 1: return   2: drop   3: goto reject          decisions
 //! ```
+//!
+//! Functions are said once, however many workloads and classes they hold for, and never change: a workload is led to another.
 //!
 //! The node itself is judged by the same maps, in chains of its own: it is whoever receives in hook input and sends in hook
 //! output, whatever its addresses are at the moment, and stands in keys as [`host`].
@@ -38,8 +42,8 @@
 //! The large maps have numbers for values, and one small verdict map turns these into verdicts: the kernel walks verdict
 //! maps element by element, once for each hook and rule that leads to them, whenever a rule or a jump is added.
 //!
-//! Ranges of ports are in trees whose keys are workload, class, protocol and port one after the other, compared as one number:
-//! a range of ports of one workload and class is a range of such numbers. As a concatenation the kernel would hold them in
+//! Ranges of ports are in trees whose keys are function, protocol and port one after the other, compared as one number: a range
+//! of ports of one function is a range of such numbers. As a concatenation the kernel would hold them in
 //! tables of bits, which it copies as a whole whenever one range comes or goes. Only what needs both ports is one.
 //!
 //! The class is handed from one rule to the next in the packet's mark because `nft` 1.0.6 aborts when it lists a rule
@@ -69,15 +73,20 @@ pub enum Place {
     Blocks(bool),
     /// Restricted in this direction.
     Subjects(Direction, bool),
-    Ports(Direction, bool),
-    /// Ranges of ports.
-    Ranges(Direction, bool),
-    /// Ranges of source ports; of ICMP, type and code.
-    Sources(Direction, bool),
-    /// Ranges of source ports and of ports.
-    Boxes(Direction, bool),
-    Protocols(Direction, bool),
-    Defaults(Direction, bool),
+    /// Workload and class to function.
+    Functions(Direction, bool),
+    /// What functions decide, of single ports.
+    Ports,
+    /// Of ranges of ports.
+    Ranges,
+    /// Of ranges of source ports; of ICMP, type and code.
+    Sources,
+    /// Of ranges of source ports and of ports.
+    Boxes,
+    /// Of the rest of a protocol.
+    Protocols,
+    /// Of everything else.
+    Defaults,
     /// Pairs of addresses of one workload.
     Itself(bool),
     /// Addresses of this node's workloads.
@@ -103,11 +112,9 @@ pub struct Way {
 }
 
 impl Way {
-    /// Every element of these begins with the address of a workload, then the class of its peer.
-    pub fn decisions(self) -> [Place; 6] {
-        let places =
-            [Place::Ports, Place::Ranges, Place::Sources, Place::Boxes, Place::Protocols, Place::Defaults];
-        places.map(|place| place(self.direction, self.ipv6))
+    /// Every element of it begins with the address of a workload, then the class of its peer.
+    pub fn place(self) -> Place {
+        Place::Functions(self.direction, self.ipv6)
     }
 
     pub fn address_len(self) -> usize {
@@ -152,13 +159,14 @@ pub const OBSERVED: &str = "observed";
 impl Place {
     pub fn all() -> Vec<Self> {
         let mut places = vec![Self::Interfaces, Self::Decisions, Self::LateDecisions];
+        places.extend(OF_FUNCTIONS);
         for ipv6 in FAMILIES {
             let of_family =
                 [Self::Peers, Self::Blocks, Self::Itself, Self::Locals, Self::Homes, Self::Closed];
             places.extend(of_family.map(|of| of(ipv6)));
             for direction in DIRECTIONS {
-                places.extend([Self::Subjects(direction, ipv6), Self::Aside(direction, ipv6)]);
-                places.extend(Way { direction, ipv6 }.decisions());
+                let of_way = [Self::Subjects, Self::Aside, Self::Functions];
+                places.extend(of_way.map(|of| of(direction, ipv6)));
             }
         }
         places
@@ -171,12 +179,14 @@ impl Place {
             Self::Peers(ipv6) => format!("peers{}", family(ipv6)),
             Self::Blocks(ipv6) => format!("blocks{}", family(ipv6)),
             Self::Subjects(direction, ipv6) => format!("{}-subjects{}", side(direction), family(ipv6)),
-            Self::Ports(direction, ipv6) => format!("{}-ports{}", side(direction), family(ipv6)),
-            Self::Ranges(direction, ipv6) => format!("{}-ranges{}", side(direction), family(ipv6)),
-            Self::Sources(direction, ipv6) => format!("{}-sources{}", side(direction), family(ipv6)),
-            Self::Boxes(direction, ipv6) => format!("{}-boxes{}", side(direction), family(ipv6)),
-            Self::Protocols(direction, ipv6) => format!("{}-protocols{}", side(direction), family(ipv6)),
-            Self::Defaults(direction, ipv6) => format!("{}-peers{}", side(direction), family(ipv6)),
+            Self::Functions(direction, ipv6) => format!("{}-functions{}", side(direction), family(ipv6)),
+            // In order of their names they come before who is led to them: so a table is made in pieces.
+            Self::Ports => "function-ports".into(),
+            Self::Ranges => "function-ranges".into(),
+            Self::Sources => "function-sources".into(),
+            Self::Boxes => "function-boxes".into(),
+            Self::Protocols => "function-protocols".into(),
+            Self::Defaults => "function-defaults".into(),
             Self::Itself(ipv6) => format!("itself{}", family(ipv6)),
             Self::Locals(ipv6) => format!("locals{}", family(ipv6)),
             Self::Interfaces => "interfaces".into(),
@@ -197,15 +207,14 @@ impl Place {
             Self::Subjects(_, ipv6) | Self::Aside(_, ipv6) | Self::Locals(ipv6) | Self::Closed(ipv6) => {
                 SetSchema::set([address(ipv6)])
             }
-            Self::Ports(_, ipv6) => SetSchema::map([address(ipv6), Mark, Proto, Port], [Mark]),
-            Self::Ranges(_, ipv6) | Self::Sources(_, ipv6) => {
-                SetSchema::map([FieldType::joined(&[address(ipv6), Mark, Proto, Port])], [Mark]).interval()
+            Self::Functions(_, ipv6) => SetSchema::map([address(ipv6), Mark], [Mark]),
+            Self::Ports => SetSchema::map([Mark, Proto, Port], [Mark]),
+            Self::Ranges | Self::Sources => {
+                SetSchema::map([FieldType::joined(&[Mark, Proto, Port])], [Mark]).interval()
             }
-            Self::Boxes(_, ipv6) => {
-                SetSchema::map([address(ipv6), Mark, Proto, Port, Port], [Mark]).interval()
-            }
-            Self::Protocols(_, ipv6) => SetSchema::map([address(ipv6), Mark, Proto], [Mark]),
-            Self::Defaults(_, ipv6) => SetSchema::map([address(ipv6), Mark], [Mark]),
+            Self::Boxes => SetSchema::map([Mark, Proto, Port, Port], [Mark]).interval(),
+            Self::Protocols => SetSchema::map([Mark, Proto], [Mark]),
+            Self::Defaults => SetSchema::map([Mark], [Mark]),
             Self::Itself(ipv6) => SetSchema::set([address(ipv6), address(ipv6)]),
             Self::Interfaces => SetSchema::set([InterfaceName]),
             Self::Decisions | Self::LateDecisions => SetSchema::verdict_map([Mark]),
@@ -216,14 +225,14 @@ impl Place {
     /// Which way, if it holds decisions about classes of peers.
     pub fn decides(self) -> Option<Way> {
         match self {
-            Self::Ports(direction, ipv6)
-            | Self::Ranges(direction, ipv6)
-            | Self::Sources(direction, ipv6)
-            | Self::Boxes(direction, ipv6)
-            | Self::Protocols(direction, ipv6)
-            | Self::Defaults(direction, ipv6) => Some(Way { direction, ipv6 }),
+            Self::Functions(direction, ipv6) => Some(Way { direction, ipv6 }),
             _ => None,
         }
+    }
+
+    /// Says what a function is.
+    pub fn is_of_functions(self) -> bool {
+        OF_FUNCTIONS.contains(&self)
     }
 
     /// Part of what is known of peers, rather than of what is decided about them.
@@ -232,7 +241,10 @@ impl Place {
     }
 }
 
-/// A decision as a value of the large maps; no class has such a number.
+const OF_FUNCTIONS: [Place; 6] =
+    [Place::Ports, Place::Ranges, Place::Sources, Place::Boxes, Place::Protocols, Place::Defaults];
+
+/// A decision as a value of the large maps; no class and no function has such a number.
 pub const fn code(decision: Decision) -> u32 {
     match decision {
         Decision::Permit => 1,
@@ -241,7 +253,7 @@ pub const fn code(decision: Decision) -> u32 {
     }
 }
 
-/// Numbers below, and those with [`ASIDE`], are no classes.
+/// Numbers below, and those with [`ASIDE`], are no classes and no functions.
 pub const FIRST_CLASS: u32 = 16;
 
 /// What every table has, whatever it enforces; `observe`: what is refused is counted and passes.
@@ -298,13 +310,16 @@ pub fn table(options: &Options) -> Table {
         table.chain(name, host_restricted(direction, &first));
         table.chain(judging, judge(whom, &[direction]));
     }
-    let log = options.log_refused;
     let workloads = DIRECTIONS.map(|direction| (Subject::Workload, direction));
-    for (whom, direction) in HOSTS.map(|(whom, direction, _)| (whom, direction)).into_iter().chain(workloads)
-    {
+    let hosts = HOSTS.map(|(whom, direction, _)| (whom, direction));
+    let judging: Vec<(Subject, Direction)> = hosts.into_iter().chain(workloads).collect();
+    for (whom, direction) in judging.iter().copied() {
         for ipv6 in FAMILIES {
-            table.chain(whom.judge_name(direction, ipv6), judge_side(whom, direction, ipv6, log));
+            table.chain(whom.judge_name(direction, ipv6), judge_side(whom, direction, ipv6, options));
         }
+    }
+    for (whom, direction) in judging {
+        table.chain(whom.decide_name(direction), decide(whom, direction, options));
     }
     if options.observe {
         table.chain(OBSERVED, Chain::regular().rule(Rule::new("would be refused").counter()));
@@ -396,6 +411,16 @@ impl Subject {
         }
     }
 
+    fn decide_name(self, direction: Direction) -> String {
+        let side = if direction == Direction::In { "in" } else { "out" };
+        match self {
+            Self::Workload => format!("{side}-decide"),
+            Self::Host => format!("host-{side}-decide"),
+            Self::Published => "host-published-decide".to_owned(),
+            Self::Late => "host-late-decide".to_owned(),
+        }
+    }
+
     /// The port that is asked for.
     fn port(self, rule: Rule, to: Reg) -> Rule {
         if self == Self::Published { rule.ct_original_port(to) } else { rule.dport(to) }
@@ -437,9 +462,13 @@ fn host_restricted(direction: Direction, first: &str) -> Chain {
 
 /// What closes, unless it is only counted. Its comment says why.
 fn refuse(rule: Rule, direction: Direction, options: &Options) -> Rule {
+    refuse_as(Judged::Workload, rule, direction, options)
+}
+
+fn refuse_as(judged: Judged, rule: Rule, direction: Direction, options: &Options) -> Rule {
     let why = rule.comment.clone();
     let rule = match options.log_refused {
-        Some(group) => rule.log(Refusal { judged: Judged::Workload, direction, why }.prefix(), group),
+        Some(group) => rule.log(Refusal { judged, direction, why }.prefix(), group),
         None => rule,
     };
     if options.observe { rule.jump(OBSERVED) } else { rule.discard() }
@@ -582,15 +611,22 @@ fn judge(whom: Subject, directions: &[Direction]) -> Chain {
     chain.rule(clear_mark("permitted"))
 }
 
-fn judge_side(whom: Subject, direction: Direction, ipv6: bool, log: Option<u16>) -> Chain {
+fn to_mark(rule: Rule, map: Place) -> Rule {
+    rule.map(Reg(0), map.name(), Reg(8)).expr(Expr::SetMeta { key: MetaKey::Mark, from: Reg(8) })
+}
+
+/// Nobody should come here. Better nothing than what was not decided.
+fn unknown(whom: Subject, direction: Direction, options: &Options) -> Rule {
+    refuse_as(whom.judged(), Rule::new("nothing is known of it"), direction, options)
+}
+
+/// From the class of the peer to the function that decides.
+fn judge_side(whom: Subject, direction: Direction, ipv6: bool, options: &Options) -> Chain {
     let subject = |rule, direction, ipv6, to| whom.load(rule, direction, ipv6, to);
     let unrestricted = subject(family("not restricted", ipv6), direction, ipv6, Reg(0));
     let exact = peer(family("class of the peer", ipv6), direction, ipv6, Reg(0));
     let block = family("class of its block", ipv6).meta(MetaKey::Mark, Reg(0)).is(Reg(0), &[0; 4]);
     let block = peer(block, direction, ipv6, Reg(0));
-    let to_mark = |rule: Rule, map: Place| {
-        rule.map(Reg(0), map.name(), Reg(8)).expr(Expr::SetMeta { key: MetaKey::Mark, from: Reg(8) })
-    };
     let of_side = |place: fn(Direction, bool) -> Place| place(direction, ipv6);
     let mut chain = Chain::regular()
         .rule(unrestricted.not_in_set(Reg(0), of_side(Place::Subjects).name()).verdict(Verdict::Return))
@@ -606,28 +642,31 @@ fn judge_side(whom: Subject, direction: Direction, ipv6: bool, log: Option<u16>)
             chain = chain.rule(clear_mark("everybody else"));
         }
         chain = chain.rule(elsewhere());
-        let key = |comment: String| {
-            subject(family(&comment, ipv6), direction, ipv6, Reg(0)).meta(MetaKey::Mark, Reg(next))
-        };
-        let port = whom.port(key(format!("{pass}: port")).l4proto(Reg(next + 1)), Reg(next + 2));
-        let range = whom.port(key(format!("{pass}: ports")).l4proto(Reg(next + 1)), Reg(next + 2));
-        let source = key(format!("{pass}: source ports")).l4proto(Reg(next + 1)).sport(Reg(next + 2));
-        let both = key(format!("{pass}: both ports")).l4proto(Reg(next + 1));
-        let both = whom.port(both.sport(Reg(next + 2)), Reg(next + 3));
-        let protocol = key(format!("{pass}: protocol")).l4proto(Reg(next + 1));
-        chain = chain
-            .rule(to_mark(port, of_side(Place::Ports)))
-            .rule(to_mark(range, of_side(Place::Ranges)))
-            .rule(to_mark(source, of_side(Place::Sources)))
-            .rule(to_mark(both, of_side(Place::Boxes)))
-            .rule(to_mark(protocol, of_side(Place::Protocols)))
-            .rule(to_mark(key(format!("{pass}: any")), of_side(Place::Defaults)));
-        if let Some(group) = log {
-            let refusal = Refusal { judged: whom.judged(), direction, why: String::new() };
-            chain = chain.rule(refused("told").log(refusal.prefix(), group));
-        }
-        chain = chain
-            .rule(Rule::new("decided").meta(MetaKey::Mark, Reg(0)).vmap(Reg(0), whom.decisions().name()));
+        let pair = subject(family(pass, ipv6), direction, ipv6, Reg(0)).meta(MetaKey::Mark, Reg(next));
+        chain = chain.rule(to_mark(pair, of_side(Place::Functions)).goto(whom.decide_name(direction)));
     }
-    chain
+    chain.rule(unknown(whom, direction, options))
+}
+
+/// What the function in the mark decides.
+fn decide(whom: Subject, direction: Direction, options: &Options) -> Chain {
+    let key = |comment: &str| Rule::new(comment).meta(MetaKey::Mark, Reg(0));
+    let of_protocol = |comment: &str| key(comment).l4proto(Reg(1));
+    let port = whom.port(of_protocol("port"), Reg(2));
+    let range = whom.port(of_protocol("ports"), Reg(2));
+    let source = of_protocol("source ports").sport(Reg(2));
+    let both = whom.port(of_protocol("both ports").sport(Reg(2)), Reg(3));
+    let mut chain = Chain::regular()
+        .rule(to_mark(port, Place::Ports))
+        .rule(to_mark(range, Place::Ranges))
+        .rule(to_mark(source, Place::Sources))
+        .rule(to_mark(both, Place::Boxes))
+        .rule(to_mark(of_protocol("protocol"), Place::Protocols))
+        .rule(to_mark(key("any"), Place::Defaults));
+    if let Some(group) = options.log_refused {
+        let refusal = Refusal { judged: whom.judged(), direction, why: String::new() };
+        chain = chain.rule(refused("told").log(refusal.prefix(), group));
+    }
+    let decided = key("decided").vmap(Reg(0), whom.decisions().name());
+    chain.rule(decided).rule(unknown(whom, direction, options))
 }

@@ -19,10 +19,12 @@
 
 mod compile;
 mod function;
+mod functions;
 mod l4;
 pub mod layout;
 mod mirror;
 pub mod naive;
+mod number;
 mod object;
 mod options;
 mod peers;

@@ -70,13 +70,10 @@ impl Mirror {
 
     /// Everything that is decided for an address in one direction.
     pub fn decisions(&self, way: Way, address: &[u8]) -> Vec<(Place, Box<[u8]>, Element)> {
-        let mut found = Vec::new();
-        for place in way.decisions() {
-            let elements = self.sets.get(&place).into_iter().flat_map(|set| set.range(Box::from(address)..));
-            let of_address = elements.take_while(|(key, _)| key.starts_with(address));
-            found.extend(of_address.map(|(key, element)| (place, key.clone(), element.clone())));
-        }
-        found
+        let place = way.place();
+        let elements = self.sets.get(&place).into_iter().flat_map(|set| set.range(Box::from(address)..));
+        let of_address = elements.take_while(|(key, _)| key.starts_with(address));
+        of_address.map(|(key, element)| (place, key.clone(), element.clone())).collect()
     }
 
     /// Sets without elements are there too.

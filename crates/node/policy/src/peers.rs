@@ -16,11 +16,7 @@ use model::policy::output::IpBlock;
 use node_nft::{Element, Key, Ranges};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{
-    compile::FeatureKey,
-    layout::{ASIDE, FIRST_CLASS, Place},
-    mirror::Mirror,
-};
+use crate::{compile::FeatureKey, layout::Place, mirror::Mirror, number};
 
 /// Never 0, which stands for everybody else.
 pub type ClassId = u32;
@@ -93,7 +89,7 @@ impl Peers {
         let id = self.next;
         self.next += 1;
         self.ids.insert(key.clone(), id);
-        let hash = fnv(format!("{key:?}").bytes());
+        let hash = number::hash(&format!("{key:?}"));
         self.features.insert(id, Feature { key: key.clone(), users: 1, hash });
         if let FeatureKey::Block(block) = key {
             self.dirty_blocks.push(block.clone());
@@ -260,12 +256,7 @@ impl Peers {
         }
         let mut hashes: Vec<u64> = signature.features.iter().map(|id| self.features[id].hash).collect();
         hashes.sort_unstable();
-        let hash = fnv(hashes.iter().flat_map(|hash| hash.to_le_bytes()).chain([u8::from(signature.ipv6)]));
-        let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();
-        let mut id = (u32::from_le_bytes([a, b, c, d]) ^ u32::from_le_bytes([e, f, g, h])) & !ASIDE;
-        while id < FIRST_CLASS || self.by_id.contains_key(&id) {
-            id = (id + 1) & !ASIDE;
-        }
+        let id = number::free(number::hash(&(hashes, signature.ipv6)), |id| self.by_id.contains_key(&id));
         for feature in &signature.features {
             self.by_feature.entry(*feature).or_default().insert(id);
         }
@@ -300,10 +291,6 @@ impl Peers {
 
 fn mark(class: ClassId) -> Element {
     Element::value(Key::new().mark(class))
-}
-
-fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// Blocks laid over each other: the ranges they cut out, each with the blocks it is in.
@@ -369,6 +356,7 @@ fn predecessor(address: IpAddr) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::FIRST_CLASS;
 
     /// Among this many classes several fall on the number of another.
     #[test]

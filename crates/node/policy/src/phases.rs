@@ -35,7 +35,7 @@ pub struct Budget {
 
 impl Budget {
     pub fn new(mirror: &Mirror, limits: Limits) -> Self {
-        Self { limits, ranges: mirror.lens(|place| matches!(place, Place::Boxes(..))) }
+        Self { limits, ranges: mirror.lens(|place| matches!(place, Place::Boxes)) }
     }
 
     /// For a step between two states.
@@ -53,7 +53,7 @@ impl Budget {
         let (gone, new) = (usize::from(delta.before.is_some()), usize::from(delta.after.is_some()));
         match self.ranges.get(&delta.place) {
             Some(len) => gone * (1 + len / 32) + new * (1 + len / 512),
-            None if matches!(delta.place, Place::Ranges(..) | Place::Sources(..)) => 2 * (gone + new),
+            None if matches!(delta.place, Place::Ranges | Place::Sources) => 2 * (gone + new),
             None => gone + new,
         }
     }
@@ -85,9 +85,13 @@ pub struct Switch {
 type Judged = (Way, Box<[u8]>);
 
 impl Switch {
-    /// What the mirror took down. Must be called before anything else changes.
-    pub fn take(mirror: &mut Mirror, limits: Limits) -> Self {
-        let deltas = mirror.take();
+    /// What the mirror took down, after the functions that come with it. Must be called before anything else changes.
+    pub fn take(mirror: &mut Mirror, limits: Limits) -> [Phase; 2] {
+        let (functions, deltas) = mirror.take().into_iter().partition(|delta| delta.place.is_of_functions());
+        [Phase::Neutral(functions), Phase::Switch(Self::of(deltas, mirror, limits))]
+    }
+
+    fn of(deltas: Vec<Delta>, mirror: &Mirror, limits: Limits) -> Self {
         let budget = Budget::new(mirror, limits);
         let mut aside = Vec::new();
         if !budget.fits(budget.weights(&deltas)) {

@@ -207,11 +207,12 @@ impl Plane {
             self.refresh(id);
         }
         self.refresh_host();
-        phases.push(Phase::Switch(Switch::take(&mut self.mirror, self.options.limits)));
+        phases.extend(Switch::take(&mut self.mirror, self.options.limits));
 
         released.extend(replaced.into_iter().flat_map(|(_, bound)| bound.features));
         released.into_iter().for_each(|feature| self.release(feature));
         self.settle();
+        self.programs.sweep(&mut self.mirror);
         phases.push(Phase::Neutral(self.mirror.take()));
     }
 

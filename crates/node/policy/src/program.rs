@@ -2,6 +2,8 @@
 
 use model::policy::output::Direction;
 
+use rustc_hash::FxHashMap;
+
 use crate::l4::{Decision, Match};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,17 +62,50 @@ impl Program {
     }
 
     pub fn features(&self) -> impl Iterator<Item = u32> + '_ {
-        self.rules.iter().flat_map(|rule| &rule.parts).flat_map(|part| part.features.iter().copied())
+        self.parts().flat_map(|(_, part)| part.features.iter().copied())
     }
 
-    /// The rules that concern peers with these features.
-    pub(crate) fn rows(
-        &self,
-        is_peer: impl Fn(u32) -> bool,
-    ) -> impl Iterator<Item = (Stage, &Verb, Option<&[Match]>)> {
-        let parts = self.rules.iter().flat_map(|rule| rule.parts.iter().map(move |part| (rule, part)));
+    fn parts(&self) -> impl Iterator<Item = (&ProgramRule, &Part)> {
+        self.rules.iter().flat_map(|rule| rule.parts.iter().map(move |part| (rule, part)))
+    }
+
+    /// These parts, by their numbers, ascending.
+    pub(crate) fn rows(&self, parts: &[u32]) -> impl Iterator<Item = (Stage, &Verb, Option<&[Match]>)> {
+        let mut wanted = parts.iter().copied().peekable();
+        let numbered = (0..).zip(self.parts());
+        let named = numbered.filter(move |(number, _)| wanted.next_if_eq(number).is_some());
+        named.map(|(_, (rule, part))| (rule.stage, &rule.verb, part.services.as_deref()))
+    }
+}
+
+/// Whom the parts of a program are about, by their numbers.
+#[derive(Debug, Default)]
+pub struct Concern {
+    anyone: Vec<u32>,
+    by_feature: FxHashMap<u32, Vec<u32>>,
+}
+
+impl Concern {
+    pub fn new(program: &Program) -> Self {
+        let mut concern = Self::default();
+        for (number, (_, part)) in (0..).zip(program.parts()) {
+            if part.anyone {
+                concern.anyone.push(number);
+                continue;
+            }
+            for feature in &part.features {
+                concern.by_feature.entry(*feature).or_default().push(number);
+            }
+        }
+        concern
+    }
+
+    /// Parts that are about peers with these features, ascending: peers of equal parts are treated alike.
+    pub fn with(&self, features: &[u32]) -> Vec<u32> {
+        let of_features = features.iter().filter_map(|feature| self.by_feature.get(feature)).flatten();
+        let mut parts: Vec<u32> = self.anyone.iter().chain(of_features).copied().collect();
+        parts.sort_unstable();
+        parts.dedup();
         parts
-            .filter(move |(_, part)| part.anyone || part.features.iter().any(|feature| is_peer(*feature)))
-            .map(|(rule, part)| (rule.stage, &rule.verb, part.services.as_deref()))
     }
 }

@@ -1,11 +1,12 @@
-//! Programs in use, what each decides about each class of peers, and the elements that say so in the kernel.
+//! Programs in use, and which function each treats a class of peers by.
 //!
-//! Holds, per program: the workloads' addresses it is in force for, and a [`Function`] for everybody and for each class
-//! that is treated otherwise.
+//! Holds, per program: the workloads' addresses it is in force for, and a [`Function`](crate::function::Function) for everybody
+//! and for each class that is treated otherwise.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 use node_nft::{Element, Key};
@@ -13,11 +14,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     function::Function,
+    functions::{FunctionId, Functions},
     l4::{Decision, L4},
-    layout::{Place, code},
+    layout::Place,
     mirror::Mirror,
     peers::{ClassId, Peers, Settled},
-    program::Program,
+    program::{Concern, Program},
 };
 
 pub type ProgramId = u32;
@@ -26,46 +28,93 @@ pub const EVERYBODY: ClassId = 0;
 
 #[derive(Default)]
 pub struct Programs {
-    ids: FxHashMap<Program, ProgramId>,
+    ids: FxHashMap<Arc<Program>, ProgramId>,
     records: FxHashMap<ProgramId, Record>,
     next: ProgramId,
     by_feature: FxHashMap<u32, FxHashSet<ProgramId>>,
     by_class: FxHashMap<ClassId, FxHashSet<ProgramId>>,
+    functions: Functions,
 }
 
 struct Record {
-    program: Program,
+    program: Arc<Program>,
+    concern: Concern,
     users: usize,
     addresses: BTreeSet<IpAddr>,
     /// Always has [`EVERYBODY`]; others only if they differ from it.
-    functions: BTreeMap<ClassId, Function>,
+    functions: BTreeMap<ClassId, FunctionId>,
+}
+
+/// Functions of a program by the parts of it that they are made of, while many are asked for.
+type Made = FxHashMap<Vec<u32>, FunctionId>;
+
+impl Record {
+    /// By which function a class is treated, if otherwise than everybody. It is acquired.
+    fn treated(
+        &self,
+        class: ClassId,
+        peers: &Peers,
+        made: &mut Made,
+        functions: &mut Functions,
+        mirror: &mut Mirror,
+    ) -> Option<FunctionId> {
+        let signature = peers.signature(class).filter(|signature| signature.ipv6 == self.program.ipv6)?;
+        let parts = self.concern.with(&signature.features);
+        let function = match made.get(&parts) {
+            Some(function) => {
+                functions.share(*function);
+                *function
+            }
+            None => {
+                let function = functions.acquire(Function::new(&self.program, &parts), mirror);
+                made.insert(parts, function);
+                function
+            }
+        };
+        if function == self.functions[&EVERYBODY] {
+            functions.release(function);
+            return None;
+        }
+        Some(function)
+    }
+
+    fn place(&self) -> Place {
+        Place::Functions(self.program.direction, self.program.ipv6)
+    }
 }
 
 impl Programs {
     /// O(classes that have a feature of the program), if it is new.
-    pub fn acquire(&mut self, program: Program, peers: &Peers) -> ProgramId {
+    pub fn acquire(&mut self, program: Program, peers: &Peers, mirror: &mut Mirror) -> ProgramId {
         if let Some(id) = self.ids.get(&program) {
             self.records.get_mut(id).expect("ids are of records").users += 1;
             return *id;
         }
         let id = self.next;
         self.next += 1;
-        let everybody = Function::new(&program, |_| false);
-        let mut functions = BTreeMap::from([(EVERYBODY, everybody)]);
+        let program = Arc::new(program);
+        let concern = Concern::new(&program);
+        let of_everybody = concern.with(&[]);
+        let everybody = self.functions.acquire(Function::new(&program, &of_everybody), mirror);
+        let functions = BTreeMap::from([(EVERYBODY, everybody)]);
+        let mut record =
+            Record { program: program.clone(), concern, users: 1, addresses: BTreeSet::new(), functions };
         let features: BTreeSet<u32> = program.features().collect();
         let classes: BTreeSet<ClassId> =
             features.iter().flat_map(|feature| peers.classes_with(*feature)).collect();
+        let mut made = Made::from_iter([(of_everybody, everybody)]);
         for class in classes {
-            if let Some(function) = treated(&program, class, &functions[&EVERYBODY], peers) {
-                functions.insert(class, function);
+            let function = record.treated(class, peers, &mut made, &mut self.functions, mirror);
+            if let Some(function) = function {
+                record.functions.insert(class, function);
                 self.by_class.entry(class).or_default().insert(id);
             }
         }
         for feature in features {
             self.by_feature.entry(feature).or_default().insert(id);
         }
-        self.ids.insert(program.clone(), id);
-        self.records.insert(id, Record { program, users: 1, addresses: BTreeSet::new(), functions });
+        self.ids.insert(program, id);
+        self.records.insert(id, record);
         id
     }
 
@@ -80,8 +129,9 @@ impl Programs {
         for feature in record.program.features() {
             unlink(&mut self.by_feature, feature, id);
         }
-        for class in record.functions.keys() {
+        for (class, function) in &record.functions {
             unlink(&mut self.by_class, *class, id);
+            self.functions.release(*function);
         }
         self.ids.remove(&record.program);
     }
@@ -93,9 +143,7 @@ impl Programs {
         let subjects = Place::Subjects(record.program.direction, record.program.ipv6);
         mirror.put(subjects, Key::new().address(address), Element::member());
         for (class, function) in &record.functions {
-            record.program.elements(address, *class, function, |place, key, element| {
-                mirror.put(place, key, element);
-            });
+            mirror.put(record.place(), pair(address, *class), value(*function));
         }
     }
 
@@ -104,32 +152,26 @@ impl Programs {
         record.addresses.remove(&address);
         let subjects = Place::Subjects(record.program.direction, record.program.ipv6);
         mirror.remove(subjects, Key::new().address(address));
-        for (class, function) in &record.functions {
-            record.program.elements(address, *class, function, |place, key, _| mirror.remove(place, key));
+        for class in record.functions.keys() {
+            mirror.remove(record.place(), pair(address, *class));
         }
     }
 
     /// Classes came and went; nobody's program changed.
     pub fn follow(&mut self, settled: &Settled, peers: &Peers, mirror: &mut Mirror) {
+        let mut made: FxHashMap<ProgramId, Made> = FxHashMap::default();
         for class in &settled.new {
             let Some(signature) = peers.signature(*class) else { continue };
-            let concerned: BTreeSet<ProgramId> = signature
-                .features
-                .iter()
-                .filter_map(|feature| self.by_feature.get(feature))
-                .flatten()
-                .copied()
-                .collect();
+            let of_features = signature.features.iter().filter_map(|feature| self.by_feature.get(feature));
+            let concerned: BTreeSet<ProgramId> = of_features.flatten().copied().collect();
             for id in concerned {
                 let record = self.records.get_mut(&id).expect("programs in use are known");
-                let Some(function) = treated(&record.program, *class, &record.functions[&EVERYBODY], peers)
-                else {
+                let made = made.entry(id).or_default();
+                let Some(function) = record.treated(*class, peers, made, &mut self.functions, mirror) else {
                     continue;
                 };
                 for address in &record.addresses {
-                    record.program.elements(*address, *class, &function, |place, key, element| {
-                        mirror.put(place, key, element);
-                    });
+                    mirror.put(record.place(), pair(*address, *class), value(function));
                 }
                 record.functions.insert(*class, function);
                 self.by_class.entry(*class).or_default().insert(id);
@@ -139,18 +181,29 @@ impl Programs {
             for id in self.by_class.remove(class).into_iter().flatten() {
                 let record = self.records.get_mut(&id).expect("programs in use are known");
                 let Some(function) = record.functions.remove(class) else { continue };
+                self.functions.release(function);
                 for address in &record.addresses {
-                    record
-                        .program
-                        .elements(*address, *class, &function, |place, key, _| mirror.remove(place, key));
+                    mirror.remove(record.place(), pair(*address, *class));
                 }
             }
         }
     }
 
+    /// Takes away what nobody is led to any more.
+    pub fn sweep(&mut self, mirror: &mut Mirror) {
+        self.functions.sweep(mirror);
+    }
+
+    /// Addresses for which the function says something. O(what all programs say).
+    pub fn addresses_with(&self, function: FunctionId) -> impl Iterator<Item = IpAddr> {
+        let with = move |record: &&Record| record.functions.values().any(|used| *used == function);
+        self.records.values().filter(with).flat_map(|record| record.addresses.iter().copied())
+    }
+
     pub fn decide(&self, id: ProgramId, class: ClassId, packet: L4) -> Decision {
         let functions = &self.records[&id].functions;
-        functions.get(&class).unwrap_or(&functions[&EVERYBODY]).decide(packet)
+        let function = functions.get(&class).unwrap_or(&functions[&EVERYBODY]);
+        self.functions.get(*function).decide(packet)
     }
 }
 
@@ -163,49 +216,10 @@ fn unlink<K: std::hash::Hash + Eq>(index: &mut FxHashMap<K, FxHashSet<ProgramId>
     }
 }
 
-/// How the program treats a class, if otherwise than everybody.
-fn treated(program: &Program, class: ClassId, everybody: &Function, peers: &Peers) -> Option<Function> {
-    let signature = peers.signature(class).filter(|signature| signature.ipv6 == program.ipv6)?;
-    let function = Function::new(program, |feature| signature.features.binary_search(&feature).is_ok());
-    (function != *everybody).then_some(function)
+fn pair(address: IpAddr, class: ClassId) -> Key {
+    Key::new().address(address).mark(class)
 }
 
-impl Program {
-    /// The elements that say what holds between an address of a workload and a class of peers.
-    fn elements(
-        &self,
-        address: IpAddr,
-        class: ClassId,
-        function: &Function,
-        mut each: impl FnMut(Place, Key, Element),
-    ) {
-        let (direction, ipv6) = (self.direction, self.ipv6);
-        let pair = || Key::new().address(address).mark(class);
-        each(Place::Defaults(direction, ipv6), pair(), value(function.default));
-        for (protocol, decision) in &function.protocols {
-            each(Place::Protocols(direction, ipv6), pair().proto(*protocol), value(*decision));
-        }
-        for (protocol, port, decision) in &function.ports {
-            each(Place::Ports(direction, ipv6), pair().proto(*protocol).port(*port), value(*decision));
-        }
-        let trees = [
-            (Place::Ranges(direction, ipv6), &function.ranges),
-            (Place::Sources(direction, ipv6), &function.sources),
-        ];
-        for (place, ranges) in trees {
-            for (protocol, (low, high), decision) in ranges {
-                let border = |port| pair().proto(*protocol).port(port);
-                each(place, border(*low), value(*decision).until(border(*high)));
-            }
-        }
-        for (range, decision) in &function.boxes {
-            let corner = |first, second| pair().proto(range.protocol).port(first).port(second);
-            let (low, high) = (corner(range.first.0, range.second.0), corner(range.first.1, range.second.1));
-            each(Place::Boxes(direction, ipv6), low, value(*decision).until(high));
-        }
-    }
-}
-
-fn value(decision: Decision) -> Element {
-    Element::value(Key::new().mark(code(decision)))
+fn value(function: FunctionId) -> Element {
+    Element::value(Key::new().mark(function))
 }

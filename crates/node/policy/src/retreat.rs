@@ -27,6 +27,13 @@ pub fn retreat(desired: &Table, current: &CurrentTable) -> Vec<Table> {
                 now.clone()
             }
             (Place::Aside(..), _) => now.clone(),
+            // Those of whoever is still led to them; what has the same number says the same.
+            _ if place.is_of_functions() => {
+                let is_wanted =
+                    |key: &Box<[u8]>| set.elements.as_ref().is_some_and(|set| set.contains_key(key));
+                let others = now.iter().filter(|(key, _)| !is_wanted(key));
+                others.map(|(key, element)| (key.clone(), element.clone())).collect()
+            }
             (_, Some(way)) => {
                 let kept = now.iter().filter(|(key, _)| !is_known(desired, way, key));
                 kept.map(|(key, element)| (key.clone(), element.clone())).collect()
@@ -49,8 +56,7 @@ pub fn retreat(desired: &Table, current: &CurrentTable) -> Vec<Table> {
 /// Whether the desired table decides about the workload and class of this key: what it does not, may be asked for until
 /// nobody is of that class any more.
 fn is_known(desired: &Table, way: Way, key: &[u8]) -> bool {
-    // Every class that is decided about has an element there, whose key is these two alone.
-    let elements = desired.sets.get(&Place::Defaults(way.direction, way.ipv6).name());
+    let elements = desired.sets.get(&way.place().name());
     let pair = key.get(..way.address_len() + CLASS);
     let elements = elements.and_then(|set| set.elements.as_ref());
     elements.zip(pair).is_some_and(|(elements, pair)| elements.contains_key(pair))

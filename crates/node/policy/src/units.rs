@@ -1,18 +1,25 @@
 //! A transaction taken apart, for when the kernel refuses it as a whole: each unit can be committed without the others.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use node_nft::{Element, Key, Op, Transaction};
 
 use crate::{
     ObjectId, ObjectKind, Plane,
     compile::FeatureKey,
+    functions::FunctionId,
     layout::{Place, host},
 };
 
 /// What belongs together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
+    /// What a function decides, which several workloads may be led to.
+    Function(FunctionId),
     /// The class of one address.
     Peer(IpAddr),
     /// The classes of all ranges of a family, which depend on each other.
@@ -50,19 +57,6 @@ pub fn units(transaction: &Transaction) -> Option<Vec<Unit>> {
     Some(units.into_iter().map(|(subject, transaction)| Unit { subject, transaction }).collect())
 }
 
-/// Closes what the unit is about, if it is a workload: better nothing than what was not decided. Not the node itself, which
-/// nobody could reach then to mend it: what held for it goes on.
-pub fn closing(subject: &Subject) -> Option<Transaction> {
-    let Subject::Workload(address) = subject else { return None };
-    if *address == host(address.is_ipv6()) {
-        return None;
-    }
-    let place = Place::Closed(address.is_ipv6());
-    let elements = vec![(Key::new().address(*address).into_boxed(), Element::member())];
-    let close = Op::AddElements { set: place.name(), schema: place.schema(), elements };
-    Some(Transaction { ops: vec![close] })
-}
-
 /// The units as one transaction again.
 pub fn join(units: &[Unit]) -> Transaction {
     let mut whole = Transaction::default();
@@ -79,14 +73,13 @@ fn subject(place: Place, key: &[u8]) -> Subject {
     };
     let (peer, workload) = match place {
         Place::Blocks(ipv6) => return Subject::Blocks { ipv6 },
+        Place::Ports | Place::Ranges | Place::Sources | Place::Boxes | Place::Protocols | Place::Defaults => {
+            let number = key.first_chunk().expect("such keys begin with a number");
+            return Subject::Function(FunctionId::from_ne_bytes(*number));
+        }
         Place::Peers(ipv6) => (address(ipv6), None),
         Place::Subjects(_, ipv6)
-        | Place::Ports(_, ipv6)
-        | Place::Ranges(_, ipv6)
-        | Place::Sources(_, ipv6)
-        | Place::Boxes(_, ipv6)
-        | Place::Protocols(_, ipv6)
-        | Place::Defaults(_, ipv6)
+        | Place::Functions(_, ipv6)
         | Place::Aside(_, ipv6)
         | Place::Closed(ipv6) => (None, address(ipv6)),
         Place::Itself(_)
@@ -100,6 +93,30 @@ fn subject(place: Place, key: &[u8]) -> Subject {
 }
 
 impl Plane {
+    /// Closes whom the unit is about, if these are workloads: better nothing than what was not decided. Not the node itself, which
+    /// nobody could reach then to mend it: what held for it goes on.
+    pub fn closing(&self, subject: &Subject) -> Option<Transaction> {
+        let ops = [false, true].map(|ipv6| {
+            let place = Place::Closed(ipv6);
+            let concerned = self.judged_by(subject).into_iter().filter(|address| address.is_ipv6() == ipv6);
+            let workloads = concerned.filter(|address| *address != host(ipv6));
+            let element = |address| (Key::new().address(address).into_boxed(), Element::member());
+            let elements = workloads.map(element).collect();
+            Op::AddElements { set: place.name(), schema: place.schema(), elements }
+        });
+        let ops: Vec<Op> = ops.into_iter().filter(|op| !op.elements().is_empty()).collect();
+        (!ops.is_empty()).then_some(Transaction { ops })
+    }
+
+    /// Addresses of workloads here that the unit decides about.
+    fn judged_by(&self, subject: &Subject) -> BTreeSet<IpAddr> {
+        match subject {
+            Subject::Workload(address) => BTreeSet::from([*address]),
+            Subject::Function(function) => self.addresses_with(*function),
+            Subject::Peer(_) | Subject::Blocks { .. } | Subject::Links => BTreeSet::new(),
+        }
+    }
+
     /// The objects that are not in force if this unit is not in the kernel.
     pub fn objects_of(&self, subject: &Subject) -> Vec<ObjectId> {
         let object = |kind: ObjectKind| move |name: Arc<str>| ObjectId::new(kind, &*name);
@@ -114,8 +131,11 @@ impl Plane {
             Subject::Blocks { ipv6 } => {
                 self.policies_with_blocks(*ipv6).into_iter().map(object(ObjectKind::Policy)).collect()
             }
-            Subject::Workload(address) => {
-                self.policies_of_address(*address).into_iter().map(object(ObjectKind::Policy)).collect()
+            Subject::Workload(_) | Subject::Function(_) => {
+                let addresses = self.judged_by(subject).into_iter();
+                let policies: BTreeSet<_> =
+                    addresses.flat_map(|address| self.policies_of_address(address)).collect();
+                policies.into_iter().map(object(ObjectKind::Policy)).collect()
             }
             Subject::Links => Vec::new(),
         }

@@ -170,7 +170,7 @@ impl Plane {
                     }
                 };
                 if program.restricts() {
-                    let number = self.programs.acquire(program, &self.peers);
+                    let number = self.programs.acquire(program, &self.peers, &mut self.mirror);
                     programs[usize::from(ipv6)][slot] = Some(number);
                 }
             }

@@ -88,7 +88,7 @@ impl Plane {
                 }
                 let fail_safes = self.host.fail_safes.as_ref();
                 let program = self.program(&sets, fail_safes, direction, ipv6, &ports);
-                programs[slot] = Some(self.programs.acquire(program, &self.peers));
+                programs[slot] = Some(self.programs.acquire(program, &self.peers, &mut self.mirror));
             }
             self.host.programs[usize::from(ipv6)] = programs;
             self.put_in_force(layout::host(ipv6), programs);

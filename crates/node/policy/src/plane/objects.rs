@@ -7,6 +7,7 @@ use model::policy::output::Member;
 use super::{Bound, Local, Plane, PolicyRecord};
 use crate::{
     compile::{Compiled, FeatureKey},
+    functions::FunctionId,
     layout,
     object::{Change, LocalChange, ObjectKind, SetKind, WorkloadId},
     sets::{AddressSet, AppliedToSet, Peer},
@@ -254,6 +255,11 @@ impl Plane {
             |key: &FeatureKey| matches!(key, FeatureKey::Block(block) if block.cidr.addr().is_ipv6() == ipv6);
         let with = self.policies.iter().filter(|(_, one)| one.bound.compiled.features.iter().any(is_block));
         with.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whom the function decides about.
+    pub(crate) fn addresses_with(&self, function: FunctionId) -> BTreeSet<IpAddr> {
+        self.programs.addresses_with(function).collect()
     }
 
     /// Those that apply to the workload that has the address.
