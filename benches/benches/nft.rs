@@ -5,6 +5,8 @@
 
 #[path = "nft/policies.rs"]
 mod policies;
+#[path = "nft/ranges.rs"]
+mod ranges;
 #[path = "nft/switch.rs"]
 mod switch;
 
@@ -51,6 +53,7 @@ fn run() -> io::Result<()> {
         policies::Scene { name: "members", policies: 1, members: MEMBERS, peers: MEMBERS, mixed: false };
     policies::run(&one)?;
     switch::run();
+    ranges::run();
     Ok(())
 }
 

@@ -70,7 +70,7 @@ fn one_port(port: u16) -> RuleDetail {
     range(port, 0)
 }
 
-fn range(port: u16, more: u16) -> RuleDetail {
+pub fn range(port: u16, more: u16) -> RuleDetail {
     let service = Service {
         port: Some(PortRef::Number(port)),
         end_port: (more > 0).then_some(port + more),
@@ -79,7 +79,7 @@ fn range(port: u16, more: u16) -> RuleDetail {
     RuleDetail { services: vec![service], ..RuleDetail::default() }
 }
 
-fn rule(sets: Vec<String>, detail: RuleDetail) -> Rule {
+pub fn rule(sets: Vec<String>, detail: RuleDetail) -> Rule {
     Rule {
         direction: Direction::In,
         action: Some(Action::Allow),
@@ -92,10 +92,15 @@ fn rule(sets: Vec<String>, detail: RuleDetail) -> Rule {
 }
 
 fn policy(rules: Vec<Rule>) -> Change {
-    let uid = || Identifier::parse("wide");
+    Change::PutPolicy { name: "wide".into(), policy: Box::new(policy_of("wide", rules)) }
+}
+
+/// For every Pod.
+pub fn policy_of(name: &str, rules: Vec<Rule>) -> NetworkPolicy {
+    let uid = || Identifier::parse(name);
     let source =
-        PolicySource { kind: Kind::NetworkPolicy, namespace: "n".into(), name: "wide".into(), uid: uid() };
-    let policy = NetworkPolicy {
+        PolicySource { kind: Kind::NetworkPolicy, namespace: "n".into(), name: name.into(), uid: uid() };
+    NetworkPolicy {
         uid: uid(),
         generation: 1,
         source,
@@ -104,6 +109,5 @@ fn policy(rules: Vec<Rule>) -> Change {
         rules,
         applied_to_groups: vec![Identifier::parse("pods")],
         applied_to_per_rule: false,
-    };
-    Change::PutPolicy { name: "wide".into(), policy: Box::new(policy) }
+    }
 }
