@@ -30,6 +30,7 @@ pub struct Metrics {
     pub failures: Counter,
     pub connects: Counter,
     pub received_revision: Gauge,
+    lock: Gauge,
     applied_revision: Gauge,
     lag: Gauge,
     unapplied: Gauge,
@@ -79,6 +80,10 @@ impl Default for Metrics {
             failures,
             connects,
             received_revision: gauge("received_revision", "Revision of the last step received"),
+            lock: gauge(
+                "policy_lock_microseconds",
+                "Longest time that one transaction of policies kept others out of nftables, since the agent began",
+            ),
             applied_revision: gauge("applied_revision", "Revision in force"),
             lag: gauge("revision_lag", "Revisions received and not in force"),
             unapplied: gauge("unapplied_milliseconds", "Age of the oldest change that is not in force"),
@@ -118,6 +123,14 @@ impl Default for Metrics {
 impl Metrics {
     pub fn new() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// A transaction kept others out for so long.
+    pub fn note_lock(&self, took: Duration) {
+        let took = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
+        if took > self.lock.get() {
+            self.lock.set(took);
+        }
     }
 
     /// Part of a change has come.

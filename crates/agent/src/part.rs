@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     os::fd::OwnedFd,
+    time::Duration,
 };
 
 use wire::trestle::v1::ObjectKind;
@@ -53,6 +54,8 @@ pub struct Outcome {
     pub problem: Option<String>,
     /// Kernel transactions this call took.
     pub transactions: u64,
+    /// The longest time that one of them kept others out.
+    pub longest: Duration,
 }
 
 /// What is true while nothing is known.

@@ -205,14 +205,14 @@ impl Policies {
                     failure: None,
                     problem: done.problem,
                     transactions: done.applied.transactions as u64,
+                    longest: done.applied.longest,
                 }
             }
             // What was not in force before is not likely to be now.
             Err(error) => Outcome {
                 errors: self.last.errors.clone(),
                 failure: Some(format!("policies: {}", crate::feed::chain(&error))),
-                problem: None,
-                transactions: 0,
+                ..Outcome::default()
             },
         };
         outcome.errors.extend(self.unreadable.clone());
@@ -263,7 +263,11 @@ impl Part for Policies {
         });
         match self.executor.hold(&workloads, closed.as_ref()) {
             Ok(standing) => Holding {
-                outcome: Outcome { transactions: standing.applied.transactions as u64, ..Outcome::default() },
+                outcome: Outcome {
+                    transactions: standing.applied.transactions as u64,
+                    longest: standing.applied.longest,
+                    ..Outcome::default()
+                },
                 left: standing.homes,
             },
             Err(error) => Holding {

@@ -335,19 +335,17 @@ impl ServicesPart {
                 self.metrics.refused(self.refused, synced.refused.len());
                 self.refused = synced.refused.len();
                 Outcome {
-                    problem: None,
                     errors: synced.refused.iter().map(|(name, text)| (key_of(name), text.clone())).collect(),
-                    failure: None,
                     transactions: synced.transactions as u64,
+                    ..Outcome::default()
                 }
             }
             Err(error) => {
                 self.metrics.sync_failures.inc();
                 Outcome {
-                    problem: None,
                     errors: self.last.errors.clone(),
                     failure: Some(format!("services: {}", crate::feed::chain(&error))),
-                    transactions: 0,
+                    ..Outcome::default()
                 }
             }
         };

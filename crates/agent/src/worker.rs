@@ -505,6 +505,7 @@ fn view<'a>(node: &'a str, held: &'a Held, pods: &'a Registry) -> View<'a> {
 
 fn note(part: &str, outcome: &Outcome, metrics: &Metrics) {
     metrics.transactions.inc_by(outcome.transactions);
+    metrics.note_lock(outcome.longest);
     if let Some(failure) = &outcome.failure {
         metrics.failures.inc();
         error!(part, error = failure, "the kernel does not hold what it should; trying again");
