@@ -33,7 +33,7 @@ use drivers::{
 };
 use futures::{Stream, stream};
 use life::Life;
-use model::ResourceName;
+use model::{ResourceName, policy::ObjectId};
 use orchestrator::execute::Orchestrator;
 use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
@@ -64,6 +64,8 @@ pub const HEADER: &str = "trestle-change";
 const GATHER: Duration = Duration::from_millis(5);
 /// However quiet it is: nodes of other controllers, and reports of stock agents, are only asked.
 const LOOK: Duration = Duration::from_secs(1);
+/// Earlier changes named to one caller.
+const MAX_EARLIER: usize = 16;
 /// Places named to one caller.
 const MAX_NAMED: usize = 100;
 
@@ -123,10 +125,17 @@ impl Enforcement {
         Begun::new(Arc::clone(self), Instant::now(), self.rooms.hub.head())
     }
 
-    /// Takes in what a call changed; its name, or none if it changed nothing.
-    pub fn follow(self: &Arc<Self>, begun: &Begun) -> Option<String> {
-        let noted = begun.take()?;
-        let change = Change::new(noted.kind, begun.began, begun.after);
+    /// Takes in what a call changed; its name, and those of earlier changes that made the rest of what it asked for so and are not in
+    /// force everywhere. None if all is as it was and in force.
+    pub fn follow(self: &Arc<Self>, begun: &Begun) -> Vec<String> {
+        let earlier = self.book.lock().open_of(&begun.same());
+        let changed = begun.take().map(|noted| self.enter(begun, noted));
+        let named = changed.into_iter().chain(earlier.into_iter().rev().take(MAX_EARLIER));
+        named.map(|number| format!("{}-{number}", self.epoch)).collect()
+    }
+
+    fn enter(self: &Arc<Self>, begun: &Begun, noted: Noted) -> u64 {
+        let change = Change::new(noted.kind, begun.began, begun.after).of(&noted.objects);
         let number = self.book.lock().enter(change);
         self.figures.observe(noted.kind.as_str(), Stage::Stored, noted.stored.duration_since(begun.began));
         let (settling, stop) = (Arc::clone(self), self.life.stopping());
@@ -135,7 +144,7 @@ impl Enforcement {
             // Whoever it waits for may have stopped before.
             stop.run_until_cancelled(settling.settle(number, (began, after), noted)).await;
         });
-        Some(format!("{}-{number}", self.epoch))
+        number
     }
 
     /// How far changes are, all together.
@@ -232,7 +241,8 @@ impl Enforcement {
 
     /// Finds out whom a change concerns, once everybody who works something out from it has done so.
     async fn settle(&self, number: u64, (began, after): (Instant, Revision), noted: Noted) {
-        let Noted { kind, revision, computed, tags, mut resources, policies, .. } = noted;
+        let Noted { kind, revision, computed, tags, mut resources, objects, .. } = noted;
+        let policies: Vec<ObjectId> = objects.into_iter().filter(|id| id.kind.is_policy()).collect();
         let mut permitted = self.rooms.permitted.clone();
         // Without those who derive policies the controller is stopping.
         let _ = match kind {

@@ -127,9 +127,9 @@ async fn on_record(
         }
     };
     // Also of a call that failed half way: what it has stored is to be in force.
-    let change = gate.enforcement.as_ref().zip(begun).and_then(|(all, begun)| all.follow(&begun));
-    if let Some(name) = change.and_then(|name| HeaderValue::try_from(name).ok()) {
-        response.headers_mut().insert(enforcement::HEADER, name);
+    let changes = gate.enforcement.as_ref().zip(begun).map(|(all, begun)| all.follow(&begun));
+    for name in changes.into_iter().flatten().filter_map(|name| HeaderValue::try_from(name).ok()) {
+        response.headers_mut().append(enforcement::HEADER, name);
     }
     if answer.is_closed() {
         note.push_str(if note.is_empty() { "" } else { "; " });

@@ -19,19 +19,24 @@ pub fn waits(query: Option<&str>) -> bool {
 }
 
 /// The answer to such a caller: 200 if it is in force everywhere, 202 with where to ask again if it is not yet. What changed
-/// nothing is answered as without waiting.
+/// nothing, and is in force, is answered as without waiting.
 pub async fn answer(enforcement: &Arc<Enforcement>, response: Response) -> Response {
-    let name = response.headers().get(HEADER).cloned();
-    let Some(name) = name.filter(|_| response.status().is_success()) else { return response };
-    let change = name.to_str().unwrap_or_default().to_owned();
-    let location = format!("/enforcement/{change}");
-    match enforcement.wait(vec![change], WAIT).await {
+    let names: Vec<HeaderValue> = response.headers().get_all(HEADER).iter().cloned().collect();
+    if names.is_empty() || !response.status().is_success() {
+        return response;
+    }
+    let changes: Vec<String> =
+        names.iter().filter_map(|name| name.to_str().ok()).map(str::to_owned).collect();
+    let location = format!("/enforcement/{}", changes.join(","));
+    match enforcement.wait(changes, WAIT).await {
         Ok(state) => {
             let is_everywhere = state.state == ENFORCED;
             let status = if is_everywhere { StatusCode::OK } else { StatusCode::ACCEPTED };
             let mut response = (status, Json(state)).into_response();
             let headers = response.headers_mut();
-            headers.insert(HEADER, name);
+            for name in names {
+                headers.append(HEADER, name);
+            }
             if let Ok(location) = HeaderValue::from_str(&location) {
                 headers.insert(header::LOCATION, location);
             }

@@ -4,8 +4,9 @@
 //! or several together. Holds: the last changes, and of each who is to have it and who does not.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
+    hash::{Hash as _, Hasher as _},
     sync::Arc,
     time::Duration,
 };
@@ -64,6 +65,8 @@ pub struct Change {
     /// concerns.
     waiting: Option<Arc<BTreeMap<Place, Revision>>>,
     policies: Arc<[ObjectId]>,
+    /// What it stored, by hashes, for as long as it is open.
+    objects: Arc<[u64]>,
     /// When the last place that has it had it.
     last: Option<Instant>,
     /// It was counted how many do not have it after a minute.
@@ -89,6 +92,8 @@ pub struct Book {
     open: BTreeSet<u64>,
     /// Of those, the ones that each place does not have.
     waiting: BTreeMap<Place, BTreeSet<u64>>,
+    /// The last of them that stored an object.
+    by_object: HashMap<u64, u64>,
     /// Places that changes concern, in all.
     places: usize,
 }
@@ -146,9 +151,15 @@ impl Change {
             concerned: Arc::default(),
             waiting: None,
             policies: Arc::default(),
+            objects: Arc::default(),
             last: None,
             is_late: false,
         }
+    }
+
+    /// The same of these objects.
+    pub fn of(self, objects: &[ObjectId]) -> Self {
+        Self { objects: objects.iter().map(hash).collect(), ..self }
     }
 
     /// Who does not have it, as far as that is known.
@@ -167,6 +178,12 @@ impl Change {
     fn is_everywhere(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| waiting.is_empty())
     }
+}
+
+fn hash(object: &ObjectId) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    object.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// How far changes are, as one.
@@ -193,6 +210,7 @@ impl Book {
     /// The number of a new change. The oldest one is forgotten for it if there are too many.
     pub fn enter(&mut self, change: Change) -> u64 {
         self.next += 1;
+        self.by_object.extend(change.objects.iter().map(|object| (*object, self.next)));
         self.changes.insert(self.next, change);
         self.open.insert(self.next);
         self.forget();
@@ -211,7 +229,7 @@ impl Book {
 
     /// Nobody is asked about a change any more.
     fn close(&mut self, number: u64) {
-        self.open.remove(&number);
+        self.end(number);
         let Some(change) = self.changes.get(&number) else { return };
         for (place, _) in change.waiting() {
             if let Some(numbers) = self.waiting.get_mut(place) {
@@ -221,6 +239,25 @@ impl Book {
                 }
             }
         }
+    }
+
+    /// A change is open no more.
+    fn end(&mut self, number: u64) {
+        self.open.remove(&number);
+        let objects = self.changes.get_mut(&number).map(|change| std::mem::take(&mut change.objects));
+        for object in objects.iter().flat_map(|objects| objects.iter()) {
+            if self.by_object.get(object) == Some(&number) {
+                self.by_object.remove(object);
+            }
+        }
+    }
+
+    /// The open changes that made these objects as they are.
+    pub fn open_of(&self, objects: &[ObjectId]) -> BTreeSet<u64> {
+        if self.by_object.is_empty() {
+            return BTreeSet::new();
+        }
+        objects.iter().filter_map(|object| self.by_object.get(&hash(object)).copied()).collect()
     }
 
     pub fn get(&self, number: u64) -> Option<&Change> {
@@ -244,14 +281,17 @@ impl Book {
         change.concerned = Arc::new(waiting.keys().cloned().collect());
         change.policies = policies.into();
         self.places += waiting.len();
-        if waiting.is_empty() {
+        let is_everywhere = waiting.is_empty();
+        if is_everywhere {
             change.last = Some(now);
-            self.open.remove(&number);
         }
         for place in waiting.keys() {
             self.waiting.entry(place.clone()).or_default().insert(number);
         }
         change.waiting = Some(Arc::new(waiting));
+        if is_everywhere {
+            self.end(number);
+        }
         self.forget();
     }
 
@@ -273,7 +313,7 @@ impl Book {
             }
         }
         if waiting.is_empty() {
-            self.open.remove(&number);
+            self.end(number);
         }
     }
 
@@ -368,6 +408,33 @@ mod tests {
         assert_eq!(told(&book, &[one, two], after(begin, 30)), (PENDING, 3, 1, 30));
         book.had(two, vec![(node("b"), after(begin, 40)), (node("c"), after(begin, 35))]);
         assert_eq!(told(&book, &[one, two], after(begin, 99)), (ENFORCED, 3, 3, 40));
+    }
+
+    #[test]
+    fn an_object_is_of_the_last_change_that_stored_it_for_as_long_as_that_is_open() {
+        let (begin, mut book) = (Instant::now(), Book::default());
+        let id = |name: &str| ObjectId {
+            kind: ObjectKind::NetworkPolicy,
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+        };
+        let enter = |book: &mut Book, names: &[&str]| {
+            let ids: Vec<ObjectId> = names.iter().map(|name| id(name)).collect();
+            let number = book.enter(Change::new(Kind::Policy, begin, Revision(0)).of(&ids));
+            book.settle(number, vec![(node("a"), Revision(1))], Vec::new(), begin);
+            number
+        };
+        let (one, two) = (enter(&mut book, &["x", "y"]), enter(&mut book, &["y"]));
+        let open = |book: &Book, name: &str| book.open_of(&[id(name)]).into_iter().collect::<Vec<_>>();
+        assert_eq!([open(&book, "x"), open(&book, "y"), open(&book, "z")], [vec![one], vec![two], vec![]]);
+        book.had(two, vec![(node("a"), begin)]);
+        assert_eq!([open(&book, "x"), open(&book, "y")], [vec![one], vec![]]);
+        book.age(begin + FOLLOWED + FRESH, |_, _| {});
+        assert_eq!(open(&book, "x"), Vec::<u64>::new(), "it is given up");
+        let nobody = book.enter(Change::new(Kind::Policy, begin, Revision(0)).of(&[id("x")]));
+        assert_eq!(open(&book, "x"), [nobody]);
+        book.settle(nobody, Vec::new(), Vec::new(), begin);
+        assert!(book.by_object.is_empty());
     }
 
     #[test]

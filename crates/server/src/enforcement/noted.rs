@@ -25,6 +25,8 @@ pub struct Begun {
     noted: Arc<Mutex<Option<Noted>>>,
     /// The tags it is about, and the resources that these concerned before.
     tags: Arc<Mutex<(BTreeSet<TagName>, BTreeSet<ResourceName>)>>,
+    /// Objects that were so already.
+    same: Arc<Mutex<Vec<ObjectId>>>,
 }
 
 /// What was stored.
@@ -37,12 +39,12 @@ pub(super) struct Noted {
     pub computed: Option<Instant>,
     pub tags: BTreeSet<TagName>,
     pub resources: BTreeSet<ResourceName>,
-    pub policies: Vec<ObjectId>,
+    pub objects: Vec<ObjectId>,
 }
 
 impl Begun {
     pub(super) fn new(enforcement: Arc<Enforcement>, began: Instant, after: Revision) -> Self {
-        Self { enforcement, began, after, noted: Arc::default(), tags: Arc::default() }
+        Self { enforcement, began, after, noted: Arc::default(), tags: Arc::default(), same: Arc::default() }
     }
 
     /// Runs a handler, which may say what it changes.
@@ -58,6 +60,11 @@ impl Begun {
         Some(noted)
     }
 
+    /// Objects of which the call found that they are as they shall be.
+    pub(super) fn same(&self) -> Vec<ObjectId> {
+        std::mem::take(&mut *self.same.lock())
+    }
+
     fn note(&self, kind: Kind, tell: impl FnOnce(&mut Noted)) {
         let mut noted = self.noted.lock();
         let fresh = || Noted {
@@ -67,7 +74,7 @@ impl Begun {
             computed: None,
             tags: BTreeSet::new(),
             resources: BTreeSet::new(),
-            policies: Vec::new(),
+            objects: Vec::new(),
         };
         tell(noted.get_or_insert_with(fresh));
     }
@@ -93,14 +100,16 @@ pub fn stored(kind: Kind) {
     with(|begun| begun.note(kind, |_| {}));
 }
 
-/// The same of objects; nothing, if all were so already.
+/// The same of objects; of those that were so already, that they are.
 pub fn stored_objects(applied: &[Applied], revision: store::Revision) {
+    let same = applied.iter().filter(|one| one.outcome == Outcome::Unchanged).map(|one| one.id.clone());
+    with(|begun| begun.same.lock().extend(same));
     let changed = || applied.iter().filter(|one| one.outcome != Outcome::Unchanged).map(|one| &one.id);
     let Some(kind) = Kind::of_objects(changed()) else { return };
     with(|begun| {
         begun.note(kind, |noted| {
             noted.revision = revision;
-            noted.policies.extend(changed().filter(|id| id.kind.is_policy()).cloned());
+            noted.objects.extend(changed().cloned());
         });
     });
 }

@@ -27,8 +27,8 @@ enum Until {
     Enforced,
 }
 
-/// How far a change is: whether every node and every resource that it concerns has it in force. Replies to changes name them
-/// in the header `trestle-change`; with `?wait=enforced` they are answered like this.
+/// How far a change is, or several whose names are joined by commas: whether every node and every resource that they concern has
+/// them in force. Replies to changes name them in headers `trestle-change`; with `?wait=enforced` they are answered like this.
 #[utoipa::path(get, path = "/enforcement/{change}", tag = "policies", params(("change" = String, Path), Patience), responses(
     (status = 200, body = EnforcementState),
     (status = "default", body = Problem, content_type = "application/problem+json"),
@@ -38,7 +38,7 @@ pub(super) async fn get(
     Path(change): Path<String>,
     Query(Patience { wait }): Query<Patience>,
 ) -> Result<Json<EnforcementState>, Failure> {
-    let changes = vec![change];
+    let changes: Vec<String> = change.split(',').map(str::to_owned).collect();
     match wait {
         Some(Until::Enforced) => Ok(Json(enforcement.wait(changes, WAIT).await?)),
         None => Ok(Json(enforcement.state(&changes)?)),

@@ -101,6 +101,9 @@ async fn a_change_is_in_force_when_all_whom_it_concerns_have_said_so() {
     assert_eq!((told.waiting[0].place.as_str(), told.waiting[0].failed), ("n2", false), "{told:?}");
     assert_eq!(states_of(&places(&harness).await), [("n1", "in force"), ("n2", "pending")]);
 
+    // The same again changes nothing, and is not in force as long as what made it so is not.
+    assert_eq!(apply(&harness, &[closed("shop")]).await.as_deref(), Some(&*change));
+
     // The other could not, says why, and can later.
     let revision = n2.step().await.unwrap();
     let name =
@@ -139,7 +142,7 @@ async fn a_change_is_in_force_when_all_whom_it_concerns_have_said_so() {
         assert!(metrics.contains(&counted(stage)), "{stage}: {metrics}");
     }
     assert!(metrics.contains("trestle_enforcement_pending 1"), "{metrics}");
-    // The same again changes nothing, and there is nothing to wait for.
+    // By now the same again has nothing to wait for.
     assert_eq!(apply(&harness, &[closed("shop")]).await, None);
     harness.stop().await;
 }

@@ -47,10 +47,14 @@ pub struct WaitArgs {
 pub struct Changes(Vec<String>);
 
 impl Changes {
-    /// Takes the name out of a reply; one that changed nothing has none.
+    /// Takes the names out of a reply; one that changed nothing, of what is in force, has none.
     pub fn of<T>(&mut self, reply: Response<T>) -> T {
-        let name = reply.metadata().get(CHANGE_HEADER).and_then(|name| name.to_str().ok());
-        self.0.extend(name.map(str::to_owned));
+        let names = reply.metadata().get_all(CHANGE_HEADER).iter().filter_map(|name| name.to_str().ok());
+        for name in names {
+            if !self.0.iter().any(|known| known == name) {
+                self.0.push(name.to_owned());
+            }
+        }
         reply.into_inner()
     }
 
@@ -78,7 +82,7 @@ impl WaitArgs {
         let Some(limit) = self.wait else { return Ok(()) };
         if changes.is_empty() {
             if output == Format::Table {
-                print("Nothing changed, so there is nothing to wait for")?;
+                print("Nothing changed, and nothing of it is on its way")?;
             }
             return Ok(());
         }
