@@ -172,18 +172,8 @@ fn wanted(kind: Kind, state: &PolicyState, there: &Value, now: Timestamp) -> Opt
         reason: if problems.is_empty() { "Understood" } else { "NotUnderstood" },
         message: problems,
     };
-    let mut conditions = vec![understood];
-    if kind.is_cluster_policy() {
-        let (holds, reason) = match state.phase.as_str() {
-            "Realized" => (true, "OnAllNodes"),
-            "Pending" => (true, "NobodySelected"),
-            "Failed" => (false, "NodesFailed"),
-            _ => (false, "Realizing"),
-        };
-        let on = format!("{} of {} nodes have it", state.realized, state.span);
-        let message = if failures.is_empty() { on } else { format!("{on}; {failures}") };
-        conditions.push(Condition { kind: "Enforced", holds, reason, message });
-    } else if !failures.is_empty() {
+    let mut conditions = vec![understood, enforced(state, &failures)];
+    if !kind.is_cluster_policy() && !failures.is_empty() {
         conditions[0].holds = false;
         conditions[0].reason = "NetworkPolicyRealizationFailure";
         let own = std::mem::take(&mut conditions[0].message);
@@ -201,6 +191,19 @@ fn wanted(kind: Kind, state: &PolicyState, there: &Value, now: Timestamp) -> Opt
     }
     let differs = status.as_object()?.iter().any(|(field, value)| there.get(field) != Some(value));
     differs.then_some(status)
+}
+
+/// Whether all nodes that need it have this generation of it.
+fn enforced(state: &PolicyState, failures: &str) -> Condition {
+    let (holds, reason) = match state.phase.as_str() {
+        "Realized" => (true, "OnAllNodes"),
+        "Pending" => (true, "NobodySelected"),
+        "Failed" => (false, "NodesFailed"),
+        _ => (false, "Realizing"),
+    };
+    let on = format!("{} of {} nodes have it", state.realized, state.span);
+    let message = if failures.is_empty() { on } else { format!("{on}; {failures}") };
+    Condition { kind: "Enforced", holds, reason, message }
 }
 
 /// Conditions of others stay, and the time of ours moves when they turn.
@@ -289,5 +292,10 @@ mod tests {
             message.contains("spec.ingress[4]: why; and 2 more") && message.ends_with("n2: no"),
             "{message}"
         );
+        let enforced = &status["conditions"][1];
+        let told = [&enforced["type"], &enforced["status"], &enforced["message"]];
+        assert_eq!(told, ["Enforced", "False", "1 of 2 nodes have it; n2: no"]);
+        // The generation is beside the conditions: in them its kind has no place for it.
+        assert_eq!((&status["observedGeneration"], enforced.get("observedGeneration")), (&json!(3), None));
     }
 }
