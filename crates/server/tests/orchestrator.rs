@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use cloud_api::{
-    FakeCloud,
+    FakeCloud, Faults,
     grpc::{PluginService, RemoteCloud},
     prelude::*,
 };
@@ -362,6 +362,70 @@ async fn plugin((certificate, key): (String, String), client_ca: &str, admitted:
         .add_service(CloudExtensionServer::with_interceptor(service, admit));
     tokio::spawn(router.serve_with_incoming(TcpListenerStream::new(listener)));
     url
+}
+
+/// Whoever waits until a rule is in force waits for the cloud, and is told why it does not have it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_is_in_force_when_its_cloud_has_it() {
+    let name: model::Segment = "far".parse().unwrap();
+    let cloud = Arc::new(FakeCloud::new(name.clone()));
+    let service = PluginService::new(name.clone(), Arc::clone(&cloud) as _);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = Server::builder()
+        .add_service(CloudPluginServer::new(service.clone()))
+        .add_service(CloudExtensionServer::new(service));
+    tokio::spawn(router.serve_with_incoming(TcpListenerStream::new(listener)));
+    let plugin = PluginConfig::Remote { url, ca: None, client: None, revision: None };
+    let fixture = Fixture::start_with(|config| config.clouds = vec![CloudConfig { name, plugin }]).await;
+    let until = async |what: &str, path: &str, holds: &dyn Fn(&Value) -> bool| {
+        let mut told = Value::Null;
+        for _ in 0..600 {
+            told = fixture.rest("GET", path, "").await.1;
+            if holds(&told) {
+                return told;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("{what}: {told}");
+    };
+    let mut status = StatusCode::NOT_FOUND;
+    for _ in 0..600 {
+        status = fixture.rest("PUT", &path("far", "a?wait=true"), &description("west")).await.0;
+        if status == StatusCode::OK {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(status, StatusCode::OK, "the plugin answers");
+
+    cloud.set_faults(Faults { before: 1000, ..Faults::default() });
+    let rule =
+        json!({ "tags": ["8.8.8.0/24"], "direction": 0, "protocol": 6, "src_port": -1, "dst_port": 22 });
+    let put = path("far", "a/rules/ssh");
+    let (status, headers, _) = fixture.rest_as(Some(&fixture.token), "PUT", &put, rule.to_string()).await;
+    assert!(status.is_success(), "{status}");
+    let change = headers["trestle-change"].to_str().unwrap().to_owned();
+    let change = format!("/enforcement/{change}");
+    let waits = |told: &Value| {
+        let place = &told["waiting"][0];
+        let reason = place["reason"].as_str().unwrap_or_default();
+        place["place"] == "default.far.a" && reason.contains("does not answer")
+    };
+    let told = until("it is said who does not have it, and why", &change, &waits).await;
+    assert_eq!(
+        (&told["state"], &told["concerned"], &told["enforced"]),
+        (&json!("pending"), &json!(1), &json!(0))
+    );
+    let (_, rules) = cloud.truth(&"default.far.a".parse().unwrap()).unwrap();
+    assert!(rules.is_empty(), "{rules:?}");
+
+    cloud.set_faults(Faults::default());
+    let told = until("it is in force", &change, &|told| told["state"] == "enforced").await;
+    assert_eq!((&told["concerned"], &told["enforced"]), (&json!(1), &json!(1)));
+    let (_, rules) = cloud.truth(&"default.far.a".parse().unwrap()).unwrap();
+    assert_eq!(rules.len(), 1, "and the cloud has it");
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
