@@ -1,38 +1,73 @@
 //! Kubernetes-style YAML from files, directories and standard input.
+//!
+//! Files may be large: they are read document by document, and of each is kept what is sent, which is shorter.
 
 use std::{
     fs,
-    io::{self, Read as _},
+    io::{self, BufReader, Read},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::{Context as _, bail};
 use model::policy::{Kind, TypeMeta};
-use serde::Deserialize as _;
-use serde_json::Value;
+use serde::Deserialize;
+use server::manifests::Place;
 
 /// One document and where it came from.
 pub struct Manifest {
-    pub origin: String,
-    pub document: Value,
+    file: Arc<str>,
+    place: Place,
+    /// As JSON.
+    pub document: Box<[u8]>,
+}
+
+/// What a document says of which it is.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Head {
+    api_version: String,
+    kind: String,
+    metadata: Option<Names>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Names {
+    namespace: Option<String>,
+    name: Option<String>,
 }
 
 impl Manifest {
     /// The kind here, the namespace and the name, as far as the document has them.
     pub fn identity(&self) -> anyhow::Result<(Kind, String, String)> {
-        let types = TypeMeta::deserialize(&self.document).unwrap_or_default();
-        let kind = types.kind().with_context(|| self.origin.clone())?;
-        let field = |name: &str| self.document["metadata"][name].as_str().unwrap_or_default().to_owned();
-        let namespace = match field("namespace") {
+        let (types, names) = self.head();
+        let kind = types.kind().with_context(|| self.origin())?;
+        let namespace = match names.namespace.unwrap_or_default() {
             namespace if kind.is_namespaced() && namespace.is_empty() => "default".to_owned(),
             namespace if kind.is_namespaced() => namespace,
             _ => String::new(),
         };
-        Ok((kind, namespace, field("name")))
+        Ok((kind, namespace, names.name.unwrap_or_default()))
+    }
+
+    /// What cannot be read here is for the controller to refuse, with the reason.
+    fn head(&self) -> (TypeMeta, Names) {
+        match serde_json::from_slice(&self.document) {
+            Ok(Head { api_version, kind, metadata }) => {
+                (TypeMeta { api_version, kind }, metadata.unwrap_or_default())
+            }
+            Err(_) => (serde_json::from_slice(&self.document).unwrap_or_default(), Names::default()),
+        }
     }
 
     pub fn is_known(&self) -> bool {
-        TypeMeta::deserialize(&self.document).is_ok_and(|types| types.kind().is_ok())
+        self.head().0.kind().is_ok()
+    }
+
+    /// `policies.yaml, document 2`.
+    pub fn origin(&self) -> String {
+        format!("{}, {}", self.file, self.place)
     }
 }
 
@@ -48,15 +83,13 @@ fn read_now(paths: &[PathBuf]) -> anyhow::Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for path in paths {
         if path == Path::new("-") {
-            let mut text = String::new();
-            io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-            parse(STDIN, &text, &mut manifests)?;
+            parse(STDIN, io::stdin().lock(), &mut manifests)?;
             continue;
         }
         for file in files(path)? {
-            let text =
-                fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            parse(&file.display().to_string(), &text, &mut manifests)?;
+            let name = file.display().to_string();
+            let opened = fs::File::open(&file).with_context(|| format!("cannot read {name}"))?;
+            parse(&name, opened, &mut manifests)?;
         }
     }
     if manifests.is_empty() {
@@ -91,13 +124,11 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Takes in every document of a text.
-fn parse(origin: &str, text: &str, manifests: &mut Vec<Manifest>) -> anyhow::Result<()> {
-    let found = server::manifests::read(text).with_context(|| format!("cannot read {origin}"))?;
-    manifests.extend(
-        found
-            .into_iter()
-            .map(|one| Manifest { origin: format!("{origin}, {}", one.place), document: one.document }),
-    );
-    Ok(())
+/// Takes in every document of a file.
+fn parse(name: &str, file: impl Read, manifests: &mut Vec<Manifest>) -> anyhow::Result<()> {
+    let name: Arc<str> = name.into();
+    let take = |place, document: Vec<u8>| {
+        manifests.push(Manifest { file: Arc::clone(&name), place, document: document.into() });
+    };
+    server::manifests::each(BufReader::new(file), take).with_context(|| format!("cannot read {name}"))
 }

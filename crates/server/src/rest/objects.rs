@@ -133,7 +133,7 @@ fn texts(text: &str) -> Result<Vec<Vec<u8>>, Failure> {
     if manifests.is_empty() {
         return Err(Failure::new(Code::InvalidArgument, "there is no document in the body"));
     }
-    Ok(manifests.into_iter().map(|manifest| manifest.document.to_string().into_bytes()).collect())
+    Ok(manifests.into_iter().map(|(_, json)| json).collect())
 }
 
 /// What is the same already is not tried.

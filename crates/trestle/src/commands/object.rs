@@ -211,8 +211,12 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
     if args.skip_unknown {
         manifests.retain(Manifest::is_known);
     }
-    // Before the first is sent, so that a mistake in the last file changes nothing.
-    let refs = manifests.iter().map(reference).collect::<anyhow::Result<Vec<_>>>()?;
+    // Before the first is sent, so that a mistake in the last file changes nothing. Only what is pruned is compared with all names.
+    let mut refs = Vec::new();
+    for manifest in &manifests {
+        let reference = reference(manifest)?;
+        refs.extend(args.prune.then_some(reference));
+    }
     args.wait.check(args.dry_run)?;
     let mut objects = ObjectsClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE);
     let chunks = chunks(&manifests);
@@ -224,7 +228,8 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
             objects.apply_objects(request).await?;
         }
     }
-    let (mut results, mut changes) = (Vec::new(), Changes::default());
+    let (mut shown, mut gone, mut changes) =
+        (Shown::new(output, args.dry_run), Vec::new(), Changes::default());
     for chunk in &chunks {
         if chunks.len() > 1 {
             progress::note(format!("{} of {} objects", chunk.start, manifests.len()));
@@ -232,17 +237,18 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
         let request = request(&manifests[chunk.clone()], args.dry_run, &args, &refs);
         let reply = changes.of(objects.apply_objects(request).await?);
         reply.warnings.iter().for_each(|warning| warn(warning));
-        results.extend(reply.applied);
+        let deleted = reply.applied.iter().filter(|one| one.outcome() == Outcome::Deleted);
+        gone.extend(deleted.map(|one| one.object.clone()));
+        shown.more(&reply.applied)?;
     }
     if args.prune {
-        let deleted = results.iter().filter(|one| one.outcome() == Outcome::Deleted);
-        let gone: Vec<_> = deleted.map(|one| one.object.clone()).collect();
         let request = PruneObjectsRequest { set: args.set, keep: refs, dry_run: args.dry_run };
         let pruned = changes.of(objects.prune_objects(request).await?).applied;
         // A dry run has left there what gave way.
-        results.extend(pruned.into_iter().filter(|one| !gone.contains(&one.object)));
+        let others: Vec<_> = pruned.into_iter().filter(|one| !gone.contains(&one.object)).collect();
+        shown.more(&others)?;
     }
-    show(&results, output, args.dry_run)?;
+    shown.end()?;
     args.wait.until_in_force(&connection, changes, output).await
 }
 
@@ -255,7 +261,7 @@ fn reference(manifest: &Manifest) -> anyhow::Result<ObjectRef> {
 fn chunks(manifests: &[Manifest]) -> Vec<std::ops::Range<usize>> {
     let (mut chunks, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (index, manifest) in manifests.iter().enumerate() {
-        let size = manifest.document.to_string().len();
+        let size = manifest.document.len();
         if index > start && (bytes + size > REQUEST_BYTES || index - start >= REQUEST_DOCUMENTS) {
             chunks.push(start..index);
             (start, bytes) = (index, 0);
@@ -273,7 +279,7 @@ fn request(
     refs: &[ObjectRef],
 ) -> ApplyObjectsRequest {
     let services = refs.iter().filter(|one| args.prune && one.kind == Kind::Service.as_str());
-    let documents = manifests.iter().map(|manifest| manifest.document.to_string().into_bytes());
+    let documents = manifests.iter().map(|manifest| manifest.document.to_vec());
     ApplyObjectsRequest {
         documents: documents.collect(),
         dry_run,
@@ -307,12 +313,12 @@ pub async fn delete(args: DeleteArgs, output: Format, connection: Connection) ->
             client.delete_objects(request(part, true)).await?;
         }
     }
-    let (mut results, mut changes) = (Vec::new(), Changes::default());
-    for part in objects.chunks(REQUEST_DOCUMENTS) {
-        results.extend(changes.of(client.delete_objects(request(part, args.dry_run)).await?).applied);
-        progress::note(format!("{} of {} objects", results.len(), objects.len()));
+    let (mut shown, mut changes) = (Shown::new(output, args.dry_run), Changes::default());
+    for (index, part) in objects.chunks(REQUEST_DOCUMENTS).enumerate() {
+        shown.more(&changes.of(client.delete_objects(request(part, args.dry_run)).await?).applied)?;
+        progress::note(format!("{} of {} objects", index * REQUEST_DOCUMENTS + part.len(), objects.len()));
     }
-    show(&results, output, args.dry_run)?;
+    shown.end()?;
     args.wait.until_in_force(&connection, changes, output).await
 }
 
@@ -337,19 +343,37 @@ fn named(kind: Kind, name: &str, namespace: Option<&str>) -> anyhow::Result<Obje
     }
 }
 
-fn show(results: &[Applied], output: Format, dry_run: bool) -> anyhow::Result<()> {
-    let rows: Vec<_> = results.iter().map(|applied| AppliedRow::new(applied, dry_run)).collect();
-    if !output.is_for_people() {
-        return output.list(&rows);
+/// What became of objects: told to people as it comes, to programs as one list.
+struct Shown {
+    output: Format,
+    dry_run: bool,
+    rows: Vec<AppliedRow>,
+}
+
+impl Shown {
+    fn new(output: Format, dry_run: bool) -> Self {
+        Self { output, dry_run, rows: Vec::new() }
     }
-    for row in rows {
-        print(&format!("{} {}{}", row.object, row.outcome, if dry_run { " (dry run)" } else { "" }))?;
-        if dry_run && !row.difference.is_empty() {
+
+    fn more(&mut self, results: &[Applied]) -> anyhow::Result<()> {
+        for row in results.iter().map(|applied| AppliedRow::new(applied, self.dry_run)) {
+            if self.output.is_for_people() { self.tell(&row)? } else { self.rows.push(row) }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, row: &AppliedRow) -> anyhow::Result<()> {
+        print(&format!("{} {}{}", row.object, row.outcome, if self.dry_run { " (dry run)" } else { "" }))?;
+        if self.dry_run && !row.difference.is_empty() {
             let indented = row.difference.lines().map(|line| format!("    {line}")).collect::<Vec<_>>();
             print(&indented.join("\n"))?;
         }
+        Ok(())
     }
-    Ok(())
+
+    fn end(self) -> anyhow::Result<()> {
+        if self.output.is_for_people() { Ok(()) } else { self.output.list(&self.rows) }
+    }
 }
 
 #[derive(Debug, Serialize)]

@@ -73,7 +73,7 @@ pub async fn run(args: TryArgs, output: Format, connection: Connection) -> anyho
 
 async fn begin(objects: &mut Client, args: TryArgs, output: Format) -> anyhow::Result<()> {
     let mut documents = Vec::new();
-    for mut manifest in manifest::read(args.files).await? {
+    for manifest in manifest::read(args.files).await? {
         let (kind, namespace, name) = manifest.identity()?;
         if !KINDS.contains(&kind) {
             bail!(
@@ -87,7 +87,8 @@ async fn begin(objects: &mut Client, args: TryArgs, output: Format) -> anyhow::R
             Err(status) if status.code() == Code::NotFound => None,
             Err(status) => return Err(status.into()),
         };
-        let annotations = annotations(&mut manifest.document).with_context(|| manifest.origin.clone())?;
+        let mut document = serde_json::from_slice(&manifest.document).with_context(|| manifest.origin())?;
+        let annotations = annotations(&mut document).with_context(|| manifest.origin())?;
         annotations.insert(FOR.to_owned(), args.length.to_string().into());
         if let Some(before) = before {
             let before = String::from_utf8(before).context("what is stored is no text")?;
@@ -96,7 +97,7 @@ async fn begin(objects: &mut Client, args: TryArgs, output: Format) -> anyhow::R
             }
             annotations.insert(BEFORE.to_owned(), before.into());
         }
-        documents.push(manifest.document.to_string().into_bytes());
+        documents.push(document.to_string().into_bytes());
     }
     let count = documents.len();
     apply(objects, documents).await?;
