@@ -157,6 +157,21 @@ impl Programs {
         }
     }
 
+    /// Puts a program in force in the place of another of the same direction. Costs the kernel what differs.
+    pub fn exchange(&mut self, old: ProgramId, new: ProgramId, address: IpAddr, mirror: &mut Mirror) {
+        self.records.get_mut(&old).expect("programs in use are known").addresses.remove(&address);
+        self.records.get_mut(&new).expect("programs in use are known").addresses.insert(address);
+        let (old, new) = (&self.records[&old], &self.records[&new]);
+        for class in old.functions.keys().filter(|class| !new.functions.contains_key(class)) {
+            mirror.remove(old.place(), pair(address, *class));
+        }
+        for (class, function) in &new.functions {
+            if old.functions.get(class) != Some(function) {
+                mirror.put(new.place(), pair(address, *class), value(*function));
+            }
+        }
+    }
+
     /// Classes came and went; nobody's program changed.
     pub fn follow(&mut self, settled: &Settled, peers: &Peers, mirror: &mut Mirror) {
         let mut made: FxHashMap<ProgramId, Made> = FxHashMap::default();

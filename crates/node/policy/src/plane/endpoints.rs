@@ -100,8 +100,12 @@ impl Plane {
             if new == old {
                 continue;
             }
-            old.iter().for_each(|old| self.programs.withdraw(*old, address, &mut self.mirror));
-            new.iter().for_each(|new| self.programs.place(*new, address, &mut self.mirror));
+            match (old, new) {
+                (Some(old), Some(new)) => self.programs.exchange(old, new, address, &mut self.mirror),
+                (Some(old), None) => self.programs.withdraw(old, address, &mut self.mirror),
+                (None, Some(new)) => self.programs.place(new, address, &mut self.mirror),
+                (None, None) => {}
+            }
         }
         if wanted == [None; 2] {
             self.placed.remove(&address);
