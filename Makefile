@@ -6,7 +6,7 @@ SEED ?= 1000
 # The seed of what long tests make up; they say it.
 FRESH := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 # make bench ONLY=store runs one family.
-ONLY ?= store tags objects policy watch transport nft services orchestrator clouds storage guests server flows
+ONLY ?= store tags objects policy watch transport nft services orchestrator clouds storage guests server flows enforce
 
 # make up CLOUDS=sim plays in simulated public clouds.
 CLOUDS ?= linux
