@@ -111,7 +111,7 @@ async fn a_first_state_comes_whole_and_then_what_changes() {
         let mut reader = Reader::start(&server);
         reader
             .until("everything is known", |it| {
-                it.cluster.state().is_known() && it.wholes.len() == Kind::ALL.len()
+                it.cluster.state().is_known() && it.wholes.len() == crate::RESOURCES.len()
             })
             .await;
         assert_eq!(reader.pods().len(), 1203);

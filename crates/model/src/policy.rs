@@ -19,6 +19,7 @@ mod labels;
 pub mod meta;
 mod object;
 pub mod output;
+pub mod policy_test;
 mod selector;
 pub mod service;
 mod validate;

@@ -12,6 +12,7 @@ mod antrea;
 mod cluster;
 mod known;
 mod kubernetes;
+mod own;
 
 pub use known::is_known;
 use serde_json::Value;
@@ -62,6 +63,7 @@ fn shape(kind: Kind) -> &'static Shape {
         Kind::ClusterNetworkPolicy | Kind::AdminNetworkPolicy | Kind::BaselineAdminNetworkPolicy => {
             &cluster::POLICY
         }
+        Kind::PolicyTest => &own::POLICY_TEST,
     }
 }
 
@@ -80,6 +82,7 @@ fn versions(kind: Kind) -> &'static [&'static str] {
         Kind::Group => &["crd.antrea.io/v1beta1", "crd.antrea.io/v1alpha3"],
         Kind::ClusterNetworkPolicy => &["policy.networking.k8s.io/v1alpha2"],
         Kind::AdminNetworkPolicy | Kind::BaselineAdminNetworkPolicy => &["policy.networking.k8s.io/v1alpha1"],
+        Kind::PolicyTest => &["trestle.dev/v1"],
     }
 }
 

@@ -5,7 +5,9 @@ use std::{borrow::Cow, fmt};
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
-use super::{antrea, cluster, endpoint_slice, external, kubernetes, meta::ObjectMeta, service, workload};
+use super::{
+    antrea, cluster, endpoint_slice, external, kubernetes, meta::ObjectMeta, policy_test, service, workload,
+};
 
 /// The order is that of a cold start: what is selected before what selects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -26,6 +28,7 @@ pub enum Kind {
     ClusterNetworkPolicy,
     AdminNetworkPolicy,
     BaselineAdminNetworkPolicy,
+    PolicyTest,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -47,6 +50,7 @@ pub enum Object {
     ClusterNetworkPolicy(cluster::ClusterNetworkPolicy),
     AdminNetworkPolicy(cluster::AdminNetworkPolicy),
     BaselineAdminNetworkPolicy(cluster::AdminNetworkPolicy),
+    PolicyTest(policy_test::PolicyTest),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -95,13 +99,14 @@ impl TypeMeta {
             ("crd.antrea.io", "ClusterGroup") => Ok(Kind::ClusterGroup),
             ("crd.antrea.io", "ExternalEntity") => Ok(Kind::ExternalEntity),
             ("crd.antrea.io", "ExternalNode") => Ok(Kind::ExternalNode),
+            ("trestle.dev", "PolicyTest") => Ok(Kind::PolicyTest),
             _ => Err(UnknownKind { api_version: self.api_version.clone(), kind: self.kind.clone() }),
         }
     }
 }
 
 impl Kind {
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Namespace,
         Kind::Node,
         Kind::Pod,
@@ -118,6 +123,7 @@ impl Kind {
         Kind::ClusterNetworkPolicy,
         Kind::AdminNetworkPolicy,
         Kind::BaselineAdminNetworkPolicy,
+        Kind::PolicyTest,
     ];
 
     /// Its name here, which tells the kinds called NetworkPolicy apart, and those called ClusterNetworkPolicy.
@@ -139,6 +145,7 @@ impl Kind {
             Kind::ClusterNetworkPolicy => "ClusterNetworkPolicy",
             Kind::AdminNetworkPolicy => "AdminNetworkPolicy",
             Kind::BaselineAdminNetworkPolicy => "BaselineAdminNetworkPolicy",
+            Kind::PolicyTest => "PolicyTest",
         }
     }
 
@@ -150,6 +157,11 @@ impl Kind {
     pub fn is_policy(self) -> bool {
         matches!(self, Kind::NetworkPolicy | Kind::AntreaNetworkPolicy | Kind::AntreaClusterNetworkPolicy)
             || self.is_cluster_policy()
+    }
+
+    /// What Trestle alone has: no cluster is asked for it.
+    pub fn is_own(self) -> bool {
+        self == Kind::PolicyTest
     }
 
     /// Of policy.networking.k8s.io, today's or earlier.
@@ -177,7 +189,8 @@ impl Kind {
             | Kind::ExternalEntity
             | Kind::Group
             | Kind::NetworkPolicy
-            | Kind::AntreaNetworkPolicy => true,
+            | Kind::AntreaNetworkPolicy
+            | Kind::PolicyTest => true,
         }
     }
 
@@ -204,6 +217,7 @@ impl Kind {
             Kind::BaselineAdminNetworkPolicy => {
                 Object::BaselineAdminNetworkPolicy(Deserialize::deserialize(from)?)
             }
+            Kind::PolicyTest => Object::PolicyTest(Deserialize::deserialize(from)?),
         })
     }
 }
@@ -227,6 +241,7 @@ impl Object {
             Object::ClusterNetworkPolicy(_) => Kind::ClusterNetworkPolicy,
             Object::AdminNetworkPolicy(_) => Kind::AdminNetworkPolicy,
             Object::BaselineAdminNetworkPolicy(_) => Kind::BaselineAdminNetworkPolicy,
+            Object::PolicyTest(_) => Kind::PolicyTest,
         }
     }
 
@@ -245,6 +260,7 @@ impl Object {
             Object::AntreaNetworkPolicy(o) | Object::AntreaClusterNetworkPolicy(o) => &o.metadata,
             Object::ClusterNetworkPolicy(o) => &o.metadata,
             Object::AdminNetworkPolicy(o) | Object::BaselineAdminNetworkPolicy(o) => &o.metadata,
+            Object::PolicyTest(o) => &o.metadata,
         }
     }
 
@@ -263,6 +279,7 @@ impl Object {
             Object::AntreaNetworkPolicy(o) | Object::AntreaClusterNetworkPolicy(o) => &mut o.metadata,
             Object::ClusterNetworkPolicy(o) => &mut o.metadata,
             Object::AdminNetworkPolicy(o) | Object::BaselineAdminNetworkPolicy(o) => &mut o.metadata,
+            Object::PolicyTest(o) => &mut o.metadata,
         }
     }
 

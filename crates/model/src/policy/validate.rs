@@ -6,6 +6,7 @@
 mod antrea;
 mod kubernetes;
 mod labels;
+mod policy_test;
 mod service;
 
 use std::net::IpAddr;
@@ -35,6 +36,7 @@ pub fn validate(object: &Object) -> Vec<Problem> {
             let policy = object.cluster_policy().expect("these are its kinds");
             report.problems.extend(policy.as_antrea().1);
         }
+        Object::PolicyTest(test) => report.policy_test(test),
     }
     report.problems
 }

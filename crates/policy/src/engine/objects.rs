@@ -52,6 +52,8 @@ impl Engine {
                 let policy = object.cluster_policy().expect("these are its kinds");
                 self.apply_cluster_policy(object.kind(), &policy);
             }
+            // What must be so decides nothing.
+            Object::PolicyTest(_) => {}
         }
     }
 
@@ -66,7 +68,7 @@ impl Engine {
                 self.lookups.services.remove(&key);
                 self.service_changed(&key);
             }
-            Kind::EndpointSlice => {}
+            Kind::EndpointSlice | Kind::PolicyTest => {}
             Kind::ExternalNode => self.delete_external_node(namespace, name),
             Kind::ExternalEntity => {
                 self.lookups.explicit_entities.remove(&key);
