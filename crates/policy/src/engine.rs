@@ -28,12 +28,12 @@ pub(crate) mod entities;
 mod flush;
 pub(crate) mod groups;
 mod lookup;
-mod matching;
+pub(crate) mod matching;
 mod membership;
 pub(crate) mod namespaces;
 mod objects;
 pub(crate) mod policies;
-mod selectors;
+pub(crate) mod selectors;
 mod spans;
 mod status;
 mod symbols;
@@ -66,7 +66,7 @@ pub struct Engine {
     idle_nodes: Vec<tables::NodeId>,
     pub(crate) namespaces: namespaces::Namespaces,
     pub(crate) entities: entities::Entities,
-    selectors: selectors::Selectors,
+    pub(crate) selectors: selectors::Selectors,
     pub(crate) groups: groups::Groups,
     spans: spans::Spans,
     /// The row of those that span nothing.

@@ -252,7 +252,7 @@ impl Engine {
     }
 
     /// Ascending, each once.
-    pub(super) fn profiles_of(&self, group: GroupId) -> Vec<ProfileId> {
+    pub(crate) fn profiles_of(&self, group: GroupId) -> Vec<ProfileId> {
         let selectors = &self.groups.rows[group].selectors;
         let profiles =
             selectors.iter().flat_map(|selector| self.selectors.rows[*selector].profiles.iter().copied());

@@ -39,7 +39,7 @@ pub(crate) struct Namespace {
 
 #[derive(Debug, Clone)]
 pub(crate) struct NamespaceSelector {
-    terms: Terms,
+    pub(crate) terms: Terms,
     pub(crate) namespaces: IdSet<NamespaceId>,
     /// Selectors within the namespaces this one matches.
     pub(crate) selectors: TermIndex<SelectorId>,

@@ -155,7 +155,7 @@ impl Random {
         }
     }
 
-    fn pod(&mut self) -> Object {
+    pub fn pod(&mut self) -> Object {
         let name = self.pick(&["p0", "p1", "p2", "p3"]);
         let ports = self.list(1, |r| {
             let (name, container_port, protocol) = r.port_of_workload();
