@@ -13,6 +13,7 @@ mod engine;
 pub mod explain;
 pub mod lint;
 mod selection;
+pub mod suggest;
 pub mod survey;
 mod translate;
 
