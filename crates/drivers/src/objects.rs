@@ -7,6 +7,8 @@
 //! ```text
 //!   objects/KIND/NAMESPACE/NAME   {"set": …, "document": {…}}      namespace `-` for kinds without one
 //! ```
+//!
+//! Beside them, changes that are not in force yet ([`staged`]).
 
 mod allotments;
 mod difference;
@@ -14,6 +16,7 @@ mod document;
 mod json;
 pub mod manifests;
 mod plan;
+pub mod staged;
 mod unreadable;
 
 use std::{
@@ -242,6 +245,17 @@ impl Objects {
         ids: &[ObjectId],
         plan: impl Fn(&Found, &Allotments) -> Result<plan::Plan, ObjectsError> + Send + Sync + 'static,
     ) -> Result<(Vec<Applied>, Revision), ObjectsError> {
+        self.change_with(dry_run, ids, Transaction::new(), plan).await
+    }
+
+    /// The same, and in the same transaction something else, which is done also where the plan changes nothing.
+    async fn change_with(
+        &self,
+        dry_run: bool,
+        ids: &[ObjectId],
+        also: Transaction,
+        plan: impl Fn(&Found, &Allotments) -> Result<plan::Plan, ObjectsError> + Send + Sync + 'static,
+    ) -> Result<(Vec<Applied>, Revision), ObjectsError> {
         let plan = Arc::new(plan);
         for _ in 0..TRIES {
             let found = self.found(ids).await?;
@@ -257,10 +271,10 @@ impl Objects {
             })
             .await;
             let planned = planned?;
-            if dry_run || planned.writes.is_empty() {
+            if dry_run || planned.writes.is_empty() && also.operations.is_empty() {
                 return Ok((planned.applied, Revision(0)));
             }
-            let entries = allotments.follow(&planned.writes, Transaction::new());
+            let entries = allotments.follow(&planned.writes, also.clone());
             match self.store.transact(transaction(entries, planned.writes, &found)).await {
                 Ok(committed) => return Ok((planned.applied, committed.revision)),
                 Err(TransactError::Conflict { .. }) => {}
@@ -315,8 +329,12 @@ fn of_kind(kind: Option<Kind>) -> Prefix {
 }
 
 fn key(id: &ObjectId) -> Key {
+    key_below(&prefix(), id)
+}
+
+fn key_below(prefix: &Prefix, id: &ObjectId) -> Key {
     let namespace = if id.namespace.is_empty() { "-" } else { &id.namespace };
-    let prefix = of_kind(Some(id.kind)).child(namespace);
+    let prefix = prefix.child(id.kind.as_str()).and_then(|prefix| prefix.child(namespace));
     prefix
         .and_then(|prefix| prefix.key(&id.name))
         .expect("names of objects are bounded well below the limit of a key")
@@ -324,8 +342,15 @@ fn key(id: &ObjectId) -> Key {
 
 /// The object a deleted key stood for.
 pub fn read_key(key: &Key) -> Option<ObjectId> {
+    read_key_below("objects", key)
+}
+
+fn read_key_below(root: &str, key: &Key) -> Option<ObjectId> {
     let segments: Vec<&str> = key.segments().collect();
-    let ["objects", kind, namespace, _] = segments.as_slice() else { return None };
+    let [_, kind, namespace, _] = segments.as_slice() else { return None };
+    if segments[0] != root {
+        return None;
+    }
     let namespace = if *namespace == "-" { "" } else { namespace };
     Some(ObjectId { kind: Kind::from_name(kind)?, namespace: namespace.to_owned(), name: key.name().ok()? })
 }

@@ -10,7 +10,7 @@ use serde::{
 use serde_json::{Map, Value, json};
 use store::{Entry, ReadError};
 
-use super::{json, parse_error};
+use super::{Unreadable, json, parse_error};
 
 /// What becomes of a document with fields or of a version that are not known. Stored, it is always a problem that is told,
 /// and a policy among them closes what it selects ([`super::Unreadable`]).
@@ -92,6 +92,14 @@ impl Document {
 
     pub fn object(&self) -> &Object {
         &self.object
+    }
+
+    /// What the engine would be told if it were stored: where not all of it is known, what stands in for it.
+    pub fn in_effect(&self) -> Option<Object> {
+        match self.unknown.as_slice() {
+            [] => Some(self.object.clone()),
+            unknown => Unreadable::unknown(self, unknown).stand_in,
+        }
     }
 
     pub fn into_object(self) -> Object {
