@@ -212,7 +212,10 @@ impl World {
                 namespace: one.namespace.clone(),
                 name: one.name.clone(),
             };
-            let request = DeleteObjectsRequest { objects: part.iter().map(object).collect(), dry_run: false };
+            let request = DeleteObjectsRequest {
+                objects: part.iter().map(object).collect(),
+                ..DeleteObjectsRequest::default()
+            };
             let call = async {
                 ObjectsClient::new(self.channel.clone()).delete_objects(self.with_token(request)).await
             };

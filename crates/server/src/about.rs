@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drivers::{StoreKind, clusters::Clusters, policy::Policy, storage::Storage};
+use drivers::{StoreKind, clusters::Clusters, objects::Objects, policy::Policy, storage::Storage};
 use jiff::Timestamp;
 use orchestrator::execute::{CloudState, Orchestrator};
 use store::Store;
@@ -21,6 +21,7 @@ pub struct About {
     pub store: Store,
     pub kind: StoreKind,
     pub policy: Arc<Policy>,
+    pub objects: Objects,
     pub clusters: Arc<Clusters>,
     pub orchestrator: Arc<Orchestrator>,
     pub serving: Arc<Serving>,
@@ -38,6 +39,10 @@ impl About {
             StoreKind::Etcd(_) => "etcd",
         };
         let problems = self.serving.not_ready().await;
+        let (staged, unreadable) = match self.objects.staged().await {
+            Ok(staged) => (u32::try_from(staged.len()).unwrap_or(u32::MAX), None),
+            Err(err) => (0, Some(format!("what is staged cannot be read: {}", common::chain(&err)))),
+        };
         Ok(Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             store: store.to_owned(),
@@ -45,10 +50,11 @@ impl About {
             started_at: self.started_at.as_second(),
             ready: problems.is_empty(),
             problems,
-            attention: self.attention(),
+            attention: self.attention().into_iter().chain(unreadable).collect(),
             storage: matches!(self.storage, Some(Ok(_))),
             storage_trouble: self.storage_trouble(),
             slowest_nodes: self.enforcement.slowest(),
+            staged,
         })
     }
 

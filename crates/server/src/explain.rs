@@ -7,11 +7,11 @@
 
 mod permit;
 mod question;
-mod words;
+pub(crate) mod words;
 
 use std::{sync::Arc, time::Duration};
 
-use drivers::policy::Policy;
+use drivers::{objects::Objects, policy::Policy};
 use model::{Open, ProtocolClass, ResourceName, Share, policy::output::MemberKind};
 use orchestrator::execute::Orchestrator;
 use policy::{
@@ -23,9 +23,10 @@ use tokio::sync::watch;
 use tonic::Code;
 use wire::trestle::v1::{ExplainRequest, ExplainResponse, Opening};
 
-use crate::{failure::Failure, host_reports::HostReports};
-use permit::Ends;
-use question::{Place, Question};
+use crate::{failure::Failure, host_reports::HostReports, turns::in_turn, what_if::Change};
+pub(crate) use permit::Ends;
+use question::Place;
+pub(crate) use question::Question;
 
 /// How long a resource that has just been made may take to be known to the engine.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -35,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Explainer {
     pub orchestrator: Arc<Orchestrator>,
     pub policy: Arc<Policy>,
+    /// What is staged.
+    pub objects: Objects,
     /// How far the policy engine knows the resources, in the orchestrator's count of changes.
     pub enforced: watch::Receiver<u64>,
     /// What hosts say of themselves.
@@ -54,14 +57,29 @@ impl Explainer {
             let _ = tokio::time::timeout(PATIENCE, enforced.wait_for(|reached| *reached >= now)).await;
         }
         let ends = Ends::find(&self.orchestrator, asked);
-        // One look, so that all of the answer is about the same state.
-        self.policy
-            .ask(|engine| answer(engine, &ends, &question, &self.hosts))
-            .map_err(|err| Failure::from_error(Code::NotFound, &err))
+        let unknown = |err: ExplainError| Failure::from_error(Code::NotFound, &err);
+        if !request.staged.unwrap_or_default() {
+            // One look, so that all of the answer is about the same state.
+            return self.policy.ask(|engine| answer(engine, &ends, &question, &self.hosts)).map_err(unknown);
+        }
+        let staged = Change::of_staged(&self.objects.staged().await?);
+        let (policy, hosts) = (Arc::clone(&self.policy), Arc::clone(&self.hosts));
+        let is_resource = ends.parties().iter().any(|party| party.resource.is_some());
+        let told = in_turn(move || {
+            let engine = staged.on(policy.ask(Clone::clone));
+            Ok(answer(&engine, &ends, &question, &hosts))
+        });
+        let mut told = told.await?.map_err(unknown)?;
+        told.notes.push("as if all that is staged were in force".to_owned());
+        if is_resource {
+            let note = "permit lists of resources are those in force: they are worked out anew when staged policies are promoted";
+            told.notes.push(note.to_owned());
+        }
+        Ok(told)
     }
 }
 
-fn answer(
+pub(crate) fn answer(
     engine: &Engine,
     ends: &Ends,
     question: &Question,
@@ -156,7 +174,7 @@ pub fn port(number: Option<u32>) -> Result<Option<u16>, Failure> {
 }
 
 /// `10.0.0.1`, `namespace.cloud.name` of a resource, `namespace/name` of a Pod, or `pod/…`, `entity/…`, `node/name`.
-fn endpoint(text: &str) -> Result<Endpoint, Failure> {
+pub(crate) fn endpoint(text: &str) -> Result<Endpoint, Failure> {
     if let Ok(address) = text.parse() {
         return Ok(Endpoint::Address(address));
     }

@@ -15,7 +15,10 @@ use drivers::{Drivers, StoreKind, pki::Pki};
 use jiff::Timestamp;
 use life::Life;
 use model::TagName;
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::{
+    net::TcpListener,
+    sync::{Mutex, Semaphore},
+};
 use tokio_util::sync::CancellationToken;
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tracing::info;
@@ -43,8 +46,10 @@ use crate::{
     metrics::Metrics,
     news::{self, News},
     nodes::Nodes,
+    objects::Changing,
     permissions::Allows,
     places::Places,
+    policy_tests::PolicyTests,
     realisation::Realisations,
     rest::{self, session::Secure},
     revocation,
@@ -69,6 +74,8 @@ pub struct Front {
     hosts: Arc<HostReports>,
     enforcement: Arc<Enforcement>,
     started_at: Timestamp,
+    /// Of those whose changes are held against policy tests.
+    turn: Arc<Mutex<()>>,
 }
 
 /// Bound, and not yet served.
@@ -135,7 +142,21 @@ impl Front {
             followed: drivers.followed.clone(),
         };
         let enforcement = Enforcement::new(rooms, metrics.enforcement.clone(), &life);
-        Self { config, pki, credentials, audit, serving, life, metrics, news, hosts, enforcement, started_at }
+        let turn = Arc::default();
+        Self {
+            config,
+            pki,
+            credentials,
+            audit,
+            serving,
+            life,
+            metrics,
+            news,
+            hosts,
+            enforcement,
+            started_at,
+            turn,
+        }
     }
 
     /// Starts the listeners.
@@ -261,6 +282,7 @@ impl Front {
             store: drivers.store.clone(),
             kind: self.config.store.clone(),
             policy: Arc::clone(&drivers.policy),
+            objects: drivers.objects.clone(),
             clusters: Arc::clone(&drivers.clusters),
             orchestrator: Arc::clone(&drivers.orchestrator),
             serving: Arc::clone(&self.serving),
@@ -288,8 +310,21 @@ impl Front {
         Explainer {
             orchestrator: Arc::clone(&drivers.orchestrator),
             policy: Arc::clone(&drivers.policy),
+            objects: drivers.objects.clone(),
             enforced: drivers.enforced.clone(),
             hosts: Arc::clone(&self.hosts),
+        }
+    }
+
+    fn changing(&self, drivers: &Drivers) -> Changing {
+        Changing {
+            objects: drivers.objects.clone(),
+            policy: Arc::clone(&drivers.policy),
+            tests: PolicyTests {
+                objects: drivers.objects.clone(),
+                explainer: self.explainer(drivers),
+                turn: Arc::clone(&self.turn),
+            },
         }
     }
 
@@ -327,6 +362,7 @@ impl Front {
             objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
             explainer: self.explainer(drivers),
+            changing: self.changing(drivers),
             allows: self.allows(drivers),
             realisations: realisations(drivers),
             enforcement: Arc::clone(&self.enforcement),
@@ -361,9 +397,9 @@ impl Front {
             tags: Arc::clone(&drivers.tags),
             namespaces: drivers.namespaces.clone(),
             orchestrator: Arc::clone(&drivers.orchestrator),
-            objects: drivers.objects.clone(),
             policy: Arc::clone(&drivers.policy),
             explainer: self.explainer(drivers),
+            changing: self.changing(drivers),
             allows: self.allows(drivers),
             realisations: realisations(drivers),
             enforcement: Arc::clone(&self.enforcement),

@@ -29,8 +29,8 @@ use std::sync::Arc;
 use ::orchestrator::execute::Orchestrator;
 use axum::Router;
 use drivers::{
-    flows::Flows, namespaces::Namespaces, objects::Objects, plugin_values::PluginValues, policy::Policy,
-    services::Services, storage::Storage, tags::Tags,
+    flows::Flows, namespaces::Namespaces, plugin_values::PluginValues, policy::Policy, services::Services,
+    storage::Storage, tags::Tags,
 };
 use life::Life;
 use node_feed::{DataplaneEvents, Feed, LaterDataplaneEvents, NodeFeed, Stream};
@@ -93,9 +93,9 @@ pub struct Rooms {
     pub tags: Arc<Tags>,
     pub namespaces: Namespaces,
     pub orchestrator: Arc<Orchestrator>,
-    pub objects: Objects,
     pub policy: Arc<Policy>,
     pub explainer: Explainer,
+    pub changing: Changing,
     pub allows: Allows,
     pub realisations: Realisations,
     pub enforcement: Arc<Enforcement>,
@@ -210,7 +210,7 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
         )
         .add_service(
             ObjectsServer::new(objects::Grpc {
-                changing: Changing { objects: rooms.objects.clone(), policy: rooms.policy.clone() },
+                changing: rooms.changing.clone(),
                 serving: rooms.serving.clone(),
             })
             .max_decoding_message_size(max),
@@ -226,6 +226,7 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
                 policy: rooms.policy.clone(),
                 realisations: rooms.realisations.clone(),
                 explainer: rooms.explainer.clone(),
+                tests: rooms.changing.tests.clone(),
             })
             .max_decoding_message_size(max),
         )

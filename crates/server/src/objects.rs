@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use drivers::{
-    objects::{Applied, Detail, Document, Objects, ObjectsError, Outcome, Validation},
+    objects::{Applied, Detail, Document, Objects, ObjectsError, Outcome, Validation, staged::Intended},
     policy::Policy,
 };
+use jiff::Timestamp;
 use model::policy::{Kind, ObjectId, output::Problem};
 use tonic::Code;
 use wire::trestle::v1::{
@@ -20,16 +21,21 @@ use crate::{
     audit::{self, DRY_RUN},
     enforcement,
     failure::Failure,
+    policy_tests::PolicyTests,
+    what_if::Change,
 };
 
 /// Problems told of one request. A directory of mistakes need not fill the screen.
 const MAX_PROBLEMS: usize = 20;
+/// Of a change that is kept beside what is in force, on record.
+const STAGED: &str = "staged: nothing in force was changed";
 
 /// Changes stored objects.
 #[derive(Clone)]
 pub struct Changing {
     pub objects: Objects,
     pub policy: Arc<Policy>,
+    pub tests: PolicyTests,
 }
 
 impl Changing {
@@ -50,14 +56,39 @@ impl Changing {
             (true, true) => Detail::Outcome,
         };
         let (set, dry_run) = (&request.set, request.dry_run);
+        let warnings = if validation == Validation::Warn { warnings(&documents) } else { Vec::new() };
+        if request.stage {
+            if request.prune {
+                let text = "what would be pruned is not staged by itself: stage its deletion (DeleteObjects with stage)";
+                return Err(Failure::new(Code::InvalidArgument, text));
+            }
+            let would = self.objects.apply_telling(detail, Arc::clone(&documents), set, None, true).await?.0;
+            let intended = documents.iter().cloned().map(Box::new).map(Intended::Put).collect::<Vec<_>>();
+            let applied = self.staged(would, &intended, set, dry_run).await?;
+            return Ok(ApplyObjectsResponse { applied, warnings });
+        }
+        let adds_tests = documents.iter().any(|document| document.id().kind == Kind::PolicyTest);
+        let _turn = match self.looks(request.despite_tests, adds_tests).await? {
+            true => Some(self.tests.admit(Change::of_documents(&*documents)).await?),
+            false => None,
+        };
         let applied = self.objects.apply_telling(detail, Arc::clone(&documents), set, keep, dry_run).await;
         let applied = self.settled(applied, request.dry_run).await?;
-        let warnings = if validation == Validation::Warn { warnings(&documents) } else { Vec::new() };
         Ok(ApplyObjectsResponse { applied, warnings })
     }
 
     pub async fn delete(&self, request: DeleteObjectsRequest) -> Result<DeleteObjectsResponse, Failure> {
         let ids = request.objects.into_iter().map(object_id).collect::<Result<Vec<_>, _>>()?;
+        if request.stage {
+            let would = self.objects.delete(&ids, true).await?.0;
+            let intended: Vec<_> = ids.into_iter().map(Intended::Delete).collect();
+            let applied = self.staged(would, &intended, "", request.dry_run).await?;
+            return Ok(DeleteObjectsResponse { applied });
+        }
+        let _turn = match self.looks(request.despite_tests, false).await? {
+            true => Some(self.tests.admit(Change::of_deletion(ids.clone())).await?),
+            false => None,
+        };
         let applied = self.objects.delete(&ids, request.dry_run).await;
         let applied = self.settled(applied, request.dry_run).await?;
         Ok(DeleteObjectsResponse { applied })
@@ -69,13 +100,42 @@ impl Changing {
             return Err(Failure::new(Code::InvalidArgument, text));
         }
         let keep = request.keep.into_iter().map(object_id).collect::<Result<Vec<_>, _>>()?;
+        let _turn = if self.looks(request.despite_tests, false).await? {
+            let going = self.objects.prune(&request.set, keep.clone(), true).await?.0;
+            let going = going.into_iter().map(|applied| applied.id).collect();
+            Some(self.tests.admit(Change::of_deletion(going)).await?)
+        } else {
+            None
+        };
         let applied = self.objects.prune(&request.set, keep, request.dry_run).await;
         let applied = self.settled(applied, request.dry_run).await?;
         Ok(PruneObjectsResponse { applied })
     }
 
+    /// Whether a change is to be held against policy tests.
+    pub(crate) async fn looks(&self, despite_tests: bool, adds_tests: bool) -> Result<bool, Failure> {
+        Ok(!despite_tests && (adds_tests || self.tests.are_there().await?))
+    }
+
+    /// Keeps changes beside what is in force. `would` is what each would do now.
+    async fn staged(
+        &self,
+        would: Vec<Applied>,
+        intended: &[Intended],
+        set: &str,
+        dry_run: bool,
+    ) -> Result<Vec<v1::Applied>, Failure> {
+        if dry_run {
+            audit::note(DRY_RUN);
+        } else {
+            self.objects.stage(intended, set, Timestamp::now()).await?;
+            audit::note(STAGED);
+        }
+        Ok(would.into_iter().map(wire_applied).collect())
+    }
+
     /// The reply to a change, which is put on record, given when the engine has taken it in.
-    async fn settled(
+    pub(crate) async fn settled(
         &self,
         result: Result<(Vec<Applied>, store::Revision), ObjectsError>,
         dry_run: bool,
@@ -158,15 +218,18 @@ pub fn object_ref(id: &ObjectId) -> ObjectRef {
 }
 
 fn wire_applied(applied: Applied) -> v1::Applied {
-    let outcome = match applied.outcome {
+    v1::Applied {
+        object: Some(object_ref(&applied.id)),
+        outcome: wire_outcome(applied.outcome) as i32,
+        difference: applied.difference,
+    }
+}
+
+pub(crate) fn wire_outcome(outcome: Outcome) -> v1::Outcome {
+    match outcome {
         Outcome::Created => v1::Outcome::Created,
         Outcome::Configured => v1::Outcome::Configured,
         Outcome::Unchanged => v1::Outcome::Unchanged,
         Outcome::Deleted => v1::Outcome::Deleted,
-    };
-    v1::Applied {
-        object: Some(object_ref(&applied.id)),
-        outcome: outcome as i32,
-        difference: applied.difference,
     }
 }

@@ -3,6 +3,7 @@
 //! Failures are RFC 9457 problem JSON with the gRPC code (`crate::failure`). Not here: who may call (`access`).
 
 mod body;
+mod checks;
 mod delta;
 mod enforcement;
 mod events;
@@ -23,6 +24,7 @@ mod resources;
 mod rules;
 mod services;
 pub mod session;
+mod staged;
 mod storage;
 mod system;
 mod tags;
@@ -64,6 +66,7 @@ use crate::{
     metrics::Metrics,
     news::News,
     nodes::Nodes,
+    objects::Changing,
     permissions::Allows,
     realisation::Realisations,
     serving::Serving,
@@ -80,6 +83,7 @@ pub struct App {
     pub objects: Objects,
     pub policy: Arc<Policy>,
     pub explainer: Explainer,
+    pub changing: Changing,
     pub allows: Allows,
     pub realisations: Realisations,
     pub enforcement: Arc<Enforcement>,
@@ -202,6 +206,13 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(inventory::links))
         .routes(routes!(inventory::workloads))
         .routes(routes!(objects::list, objects::apply, objects::delete))
+        .routes(routes!(staged::list))
+        .routes(routes!(staged::promote))
+        .routes(routes!(staged::discard))
+        .routes(routes!(checks::tests, checks::tests_with))
+        .routes(routes!(checks::lint, checks::lint_with))
+        .routes(routes!(checks::replay))
+        .routes(routes!(checks::suggest))
         .routes(routes!(reachability::reachability))
         .routes(routes!(map::map))
         .routes(routes!(map::around))

@@ -53,7 +53,7 @@ async fn is_open(fixture: &Fixture, port: u32) -> bool {
         destination: "default/db".into(),
         protocol: "tcp".into(),
         port: Some(port),
-        source_port: None,
+        ..Default::default()
     };
     let explained = PoliciesClient::new(fixture.admin().await).explain(request).await.unwrap();
     explained.into_inner().allowed
@@ -98,7 +98,7 @@ async fn an_unreadable_policy_closes_what_it_selects_and_is_told() {
 async fn an_unreadable_policy_can_be_deleted() {
     let fixture = unreadable().await;
     let object = ObjectRef { kind: "NetworkPolicy".into(), namespace: "default".into(), name: "db".into() };
-    let request = DeleteObjectsRequest { objects: vec![object], dry_run: false };
+    let request = DeleteObjectsRequest { objects: vec![object], ..Default::default() };
     ObjectsClient::new(fixture.admin().await).delete_objects(request).await.unwrap();
     assert!(is_open(&fixture, 80).await);
     assert_eq!(attention(&fixture).await, Vec::<String>::new());

@@ -11,8 +11,8 @@ use crate::{
     client::ConnectionArgs,
     commands::{
         access, agent, allow, audit, check, cloud, cni, doctor, flows, host, install, job, join, kubernetes,
-        link, namespace, node, object, page, plugin, policy, resource, rule, service, storage, store, tag,
-        trial, volume,
+        link, namespace, node, object, page, plugin, policy, resource, rule, seen, service, staged, storage,
+        store, tag, trial, verify, volume,
     },
     output::{Output, OutputParser},
 };
@@ -135,6 +135,20 @@ pub enum Command {
     Service(service::ServiceCommand),
     /// Why one workload can or cannot reach another
     Explain(policy::ExplainArgs),
+    /// Run policy tests: whether what their authors rely on is so, or would be
+    Test(verify::TestArgs),
+    /// What of the policies does nothing, with the proof
+    Lint(verify::LintArgs),
+    /// Changes that are kept beside what is in force, with what each would open and close
+    Staged(staged::StagedArgs),
+    /// Put staged changes in force
+    Promote(staged::PromoteArgs),
+    /// Forget staged changes
+    Discard(staged::DiscardArgs),
+    /// What connections that were seen would meet after a change
+    Replay(seen::ReplayArgs),
+    /// Policies written from connections that were seen
+    Suggest(seen::SuggestArgs),
     /// Onboarding tickets, to hand storage to other clusters
     #[command(subcommand)]
     Ticket(storage::TicketCommand),

@@ -26,14 +26,17 @@ pub mod plugin;
 pub mod policy;
 pub mod resource;
 pub mod rule;
+pub mod seen;
 pub mod serve;
 pub mod service;
+pub mod staged;
 pub mod status;
 pub mod storage;
 pub mod store;
 pub mod tag;
 pub mod top;
 pub mod trial;
+pub mod verify;
 pub mod volume;
 
 use anyhow::Context as _;
@@ -107,6 +110,27 @@ pub async fn run(command: Option<Command>, output: Format, connection: Connectio
         }
         Command::Explain(args) => {
             during("Asking", policy::explain(args, output, connection.connect().await?)).await
+        }
+        Command::Test(args) => {
+            during("Testing", verify::test(args, output, connection.connect().await?)).await
+        }
+        Command::Lint(args) => {
+            during("Looking", verify::lint(args, output, connection.connect().await?)).await
+        }
+        Command::Staged(args) => {
+            during("Comparing", staged::list(args, output, connection.connect().await?)).await
+        }
+        Command::Promote(args) => {
+            during("Promoting", staged::promote(args, output, connection.connect().await?)).await
+        }
+        Command::Discard(args) => {
+            during("Discarding", staged::discard(args, output, connection.connect().await?)).await
+        }
+        Command::Replay(args) => {
+            during("Replaying", seen::replay(args, output, connection.connect().await?)).await
+        }
+        Command::Suggest(args) => {
+            during("Thinking", seen::suggest(args, output, connection.connect().await?)).await
         }
         Command::Ticket(command) => {
             during("Asking", storage::ticket(command, output, connection.connect().await?)).await

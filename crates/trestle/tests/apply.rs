@@ -12,6 +12,7 @@ use std::{
 use harness::{Up, text};
 
 const SHOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/shop.yaml");
+const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/tests.yaml");
 
 fn write(up: &Up, name: &str, text: &str) -> String {
     std::fs::write(up.path(name), text).unwrap();
@@ -210,4 +211,74 @@ fn explain_names_the_deciding_rule_and_what_to_change() {
     assert!(up.ok(&["explain", "shop/web-1", "shop/db-0", "--port", "22"]).starts_with("denied"));
     let listed = up.ok(&["policy", "list"]);
     assert!(listed.contains("NetworkPolicy  shop       db    1           1"), "{listed}");
+}
+
+/// Changes that would break what somebody relies on, and changes that wait.
+#[test]
+fn tests_guard_what_is_applied_and_staged_changes_wait() {
+    let up = Up::start(&[]);
+    let missing = up.run(&["test", "-f", TESTS]);
+    assert_eq!(missing.status.code(), Some(6), "nobody is there yet: {}", text(&missing.stdout));
+    assert!(up.ok(&["test", "-f", SHOP, "-f", TESTS]).contains("3 passed, 0 failed"));
+    // All at once in one set, and pruned: held against the tests as a whole.
+    up.ok(&["apply", "-f", SHOP, "-f", TESTS, "--set", "shop", "--prune"]);
+    assert_eq!(up.ok(&["test"]).trim(), "3 passed, 0 failed");
+
+    let changed = std::fs::read_to_string(SHOP).unwrap().replace("port: 5432", "port: 5433");
+    let file = write(&up, "changed.yaml", &changed);
+    for args in
+        [&["apply", "-f", &file][..], &["apply", "-f", &file, "-f", TESTS, "--set", "shop", "--prune"]]
+    {
+        let refused = up.run(args);
+        let told = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{told}");
+        assert!(told.contains("shop/web-1 to shop/db-0 tcp 5432: denied"), "{told}");
+        assert!(told.contains("--despite-tests"), "{told}");
+    }
+    let failed = up.run(&["test", "-f", &file]);
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stdout));
+
+    let staged = up.ok(&["apply", "-f", &file, "--stage"]);
+    assert!(staged.contains("NetworkPolicy shop/db configured (staged)"), "{staged}");
+    let told = up.ok(&["staged"]);
+    assert!(told.contains("breaks test shop/shop, line 1"), "{told}");
+    assert!(told.contains("changes namespace:shop/web to namespace:shop/db"), "{told}");
+    assert!(up.ok(&["status"]).contains("staged"), "{}", up.ok(&["status"]));
+    let explain = ["explain", "shop/web-1", "shop/db-0", "--port", "5433", "--exit-code"];
+    assert_eq!(up.run(&explain).status.code(), Some(1));
+    up.ok(&[&explain[..], &["--staged"]].concat());
+    assert_eq!(up.run(&["promote", "shop/db"]).status.code(), Some(1));
+    assert_eq!(up.run(&["promote", "shop/nothing"]).status.code(), Some(3));
+    assert!(up.ok(&["promote", "shop/db", "--despite-tests"]).contains("shop/db configured"));
+    up.ok(&explain);
+    assert!(up.ok(&["discard", "--all"]).contains("Discarded: "));
+    assert_eq!(up.ok(&["staged"]).trim(), "Nothing is staged");
+}
+
+#[test]
+fn what_was_seen_becomes_policies_that_can_be_staged() {
+    let up = Up::start(&[]);
+    up.ok(&["apply", "-f", SHOP]);
+    let flows = r#"[{"from": {"namespace": "shop", "labels": {"app": "web"}},
+        "to": {"namespace": "shop", "labels": {"app": "db"}}, "port": 5432, "count": 2}]"#;
+    let flows = write(&up, "flows.json", flows);
+    let suggested = up.ok(&["suggest", "-f", &flows]);
+    assert!(suggested.contains("# shop/app=web to shop/app=db tcp 5432, 2 times"), "{suggested}");
+    let file = write(&up, "suggested.yaml", &suggested);
+    assert!(up.ok(&["apply", "--stage", "-f", &file]).contains("created (staged)"));
+    assert!(
+        up.ok(&["replay", "--staged", "--flows", &flows])
+            .contains("0 connections would be decided otherwise")
+    );
+    let closed = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: db, namespace: shop}, \
+                  spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}}";
+    let closed = write(&up, "closed.yaml", closed);
+    let otherwise = up.run(&["replay", "-f", &closed, "--flows", &flows]);
+    assert_eq!(otherwise.status.code(), Some(1), "{}", text(&otherwise.stdout));
+    assert!(text(&otherwise.stdout).contains("allowed, would be denied"), "{}", text(&otherwise.stdout));
+    // The suggestion says what the shop's own policy says.
+    up.ok(&["apply", "-f", &file]);
+    let found = up.run(&["lint", "--exit-code"]);
+    assert_eq!(found.status.code(), Some(1), "{}", text(&found.stdout));
+    assert!(text(&found.stdout).contains("redundant"), "{}", text(&found.stdout));
 }

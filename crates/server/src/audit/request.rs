@@ -9,11 +9,11 @@ use wire::{
     trestle::v1::{
         self, AdoptVolumeRequest, CheckCloudsRequest, CreateCloudResourceRequest, CreateJoinTokenRequest,
         CreateTokenRequest, DeleteNamespaceRequest, DeleteObjectsRequest, DeleteRulesRequest,
-        IssueCertificateRequest, JobRequest, KeepConsumerRequest, KeepVolumeRequest, LabelConsumerRequest,
-        LimitConsumerRequest, LinkRequest, NameConsumerRequest, OffboardConsumerRequest,
-        PermitConsumerRequest, PruneObjectsRequest, PutRulesRequest, RecreateVolumeRequest,
-        RemoveHostRequest, ResizeConsumerRequest, ResourceRequest, RevokeCertificateRequest,
-        RevokeTicketRequest, RevokeTokenRequest, RuleHolder, rule_holder::Holder,
+        DiscardStagedRequest, IssueCertificateRequest, JobRequest, KeepConsumerRequest, KeepVolumeRequest,
+        LabelConsumerRequest, LimitConsumerRequest, LinkRequest, NameConsumerRequest,
+        OffboardConsumerRequest, PermitConsumerRequest, PromoteStagedRequest, PruneObjectsRequest,
+        PutRulesRequest, RecreateVolumeRequest, RemoveHostRequest, ResizeConsumerRequest, ResourceRequest,
+        RevokeCertificateRequest, RevokeTicketRequest, RevokeTokenRequest, RuleHolder, rule_holder::Holder,
     },
 };
 
@@ -117,16 +117,26 @@ fn of_objects(method: &str, message: &[u8]) -> Option<String> {
     Some(match method {
         "DeleteObjects" => {
             let request: DeleteObjectsRequest = read(message)?;
-            let name =
-                |object: v1::ObjectRef| format!("{} {}/{}", object.kind, object.namespace, object.name);
-            list(request.objects.into_iter().map(name).collect())
+            of_refs(request.objects)
         }
         "PruneObjects" => format!("set {}", read::<PruneObjectsRequest>(message)?.set),
+        "PromoteStaged" => of_staged(read::<PromoteStagedRequest>(message)?.objects),
+        "DiscardStaged" => of_staged(read::<DiscardStagedRequest>(message)?.objects),
         _ => {
             let request: v1::ApplyObjectsRequest = read(message)?;
             of_documents(&request.documents)
         }
     })
+}
+
+fn of_refs(objects: Vec<v1::ObjectRef>) -> String {
+    let name = |object: v1::ObjectRef| format!("{} {}/{}", object.kind, object.namespace, object.name);
+    list(objects.into_iter().map(name).collect())
+}
+
+/// None are all.
+fn of_staged(objects: Vec<v1::ObjectRef>) -> String {
+    if objects.is_empty() { "all that is staged".to_owned() } else { of_refs(objects) }
 }
 
 /// The objects that documents describe.

@@ -42,6 +42,15 @@ impl Question {
         self.classes.len() == 1 && (self.port.is_some() || !self.classes[0].has_ports())
     }
 
+    /// As in `tcp 5432`, `icmp` and `all`.
+    pub fn name(&self) -> String {
+        match (self.classes.as_slice(), self.port) {
+            ([class], Some(port)) => format!("{class} {port}"),
+            ([class], None) => class.to_string(),
+            _ => "all".to_owned(),
+        }
+    }
+
     /// What of an answer is about the question.
     pub fn of(&self, open: &Open, class: ProtocolClass) -> Openings {
         let openings = open.of(class);

@@ -9,7 +9,8 @@ use store::Event;
 use tonic::{Code, Request, Response, Status};
 use wire::trestle::v1::{
     ApplyObjectsRequest, ApplyObjectsResponse, DeleteObjectsRequest, DeleteObjectsResponse,
-    ListObjectsRequest, ListObjectsResponse, ObjectEvent, ObjectRef, PruneObjectsRequest,
+    DiscardStagedRequest, DiscardStagedResponse, ListObjectsRequest, ListObjectsResponse, ListStagedRequest,
+    ListStagedResponse, ObjectEvent, ObjectRef, PromoteStagedRequest, PruneObjectsRequest,
     PruneObjectsResponse, StoredObject, object_event::Type, objects_server,
 };
 
@@ -39,6 +40,18 @@ impl objects_server::Objects for Grpc {
 
     async fn prune_objects(&self, request: Request<PruneObjectsRequest>) -> Reply<PruneObjectsResponse> {
         Ok(Response::new(self.changing.prune(request.into_inner()).await?))
+    }
+
+    async fn list_staged(&self, request: Request<ListStagedRequest>) -> Reply<ListStagedResponse> {
+        Ok(Response::new(self.changing.list_staged(request.into_inner()).await?))
+    }
+
+    async fn promote_staged(&self, request: Request<PromoteStagedRequest>) -> Reply<ApplyObjectsResponse> {
+        Ok(Response::new(self.changing.promote(request.into_inner()).await?))
+    }
+
+    async fn discard_staged(&self, request: Request<DiscardStagedRequest>) -> Reply<DiscardStagedResponse> {
+        Ok(Response::new(self.changing.discard(request.into_inner()).await?))
     }
 
     async fn get_object(&self, request: Request<ObjectRef>) -> Reply<StoredObject> {

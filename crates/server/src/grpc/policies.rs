@@ -5,11 +5,12 @@ use std::sync::Arc;
 use drivers::policy::Policy;
 use tonic::{Request, Response, Status};
 use wire::trestle::v1::{
-    ExplainRequest, ExplainResponse, ListPoliciesRequest, ListPoliciesResponse, PolicyDetail, PolicyRequest,
-    policies_server,
+    ExplainRequest, ExplainResponse, LintRequest, LintResponse, ListPoliciesRequest, ListPoliciesResponse,
+    PolicyDetail, PolicyRequest, ReplayRequest, ReplayResponse, RunPolicyTestsRequest,
+    RunPolicyTestsResponse, SuggestRequest, SuggestResponse, policies_server,
 };
 
-use crate::{explain::Explainer, realisation::Realisations};
+use crate::{explain::Explainer, linted, policy_tests::PolicyTests, realisation::Realisations, seen};
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -17,6 +18,7 @@ pub(super) struct Grpc {
     pub policy: Arc<Policy>,
     pub realisations: Realisations,
     pub explainer: Explainer,
+    pub tests: PolicyTests,
 }
 
 #[tonic::async_trait]
@@ -33,5 +35,24 @@ impl policies_server::Policies for Grpc {
     async fn explain(&self, request: Request<ExplainRequest>) -> Reply<ExplainResponse> {
         let request = request.into_inner();
         Ok(Response::new(self.explainer.explain(&request).await?))
+    }
+
+    async fn run_policy_tests(
+        &self,
+        request: Request<RunPolicyTestsRequest>,
+    ) -> Reply<RunPolicyTestsResponse> {
+        Ok(Response::new(self.tests.run(request.into_inner()).await?))
+    }
+
+    async fn lint(&self, request: Request<LintRequest>) -> Reply<LintResponse> {
+        Ok(Response::new(linted::lint(&self.policy, request.into_inner()).await?))
+    }
+
+    async fn replay(&self, request: Request<ReplayRequest>) -> Reply<ReplayResponse> {
+        Ok(Response::new(seen::replay(&self.tests, request.into_inner()).await?))
+    }
+
+    async fn suggest(&self, request: Request<SuggestRequest>) -> Reply<SuggestResponse> {
+        Ok(Response::new(seen::suggest(&self.policy, request.into_inner()).await?))
     }
 }

@@ -60,6 +60,7 @@ fn question(source: &str, destination: &str, passage: &Passage) -> ExplainReques
             Ports::Range { first, .. } => Some(first.into()),
         },
         source_port: None,
+        staged: None,
     }
 }
 

@@ -1,17 +1,17 @@
 //! What a change of objects would do to who reaches whom, before it is made.
 //!
-//! In: the engine as it is, and what would be applied and deleted. Out: the pairs of groups between which something opens or
+//! In: the engine as it is, and what would be done (`what_if`). Out: the pairs of groups between which something opens or
 //! closes, counted in pairs of ends. Pure, but for the copy of the engine that it is tried on. Resources of clouds are not among
 //! the ends: their permit lists are made of policies, but not at once.
 
 use std::collections::BTreeMap;
 
-use model::policy::{Object, ObjectId};
-use policy::{Engine, Event, survey::TooManyPairs};
+use policy::{Engine, survey::TooManyPairs};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Cell, End, Group, Level, Traffic, ends, groups, matrix, parties};
+use crate::what_if;
 
 /// With more groups, places are compared.
 const MOST_GROUPS: usize = 400;
@@ -41,21 +41,13 @@ pub struct Difference {
 }
 
 /// Tries a change on a copy of the engine.
-pub fn difference(
-    engine: Engine,
-    applied: &[Object],
-    deleted: &[ObjectId],
-) -> Result<Difference, TooManyPairs> {
+pub fn difference(engine: Engine, tried: &what_if::Change) -> Result<Difference, TooManyPairs> {
     let level = match groups(&own_ends(&engine), Level::Group, None).len() {
         0..=MOST_GROUPS => Level::Group,
         _ => Level::Place,
     };
     let before = cells(&engine, level)?;
-    let mut changed = engine;
-    applied.iter().for_each(|object| changed.handle_event(Event::Apply(object)));
-    deleted.iter().for_each(|id| changed.handle_event(Event::Delete(id)));
-    while changed.poll_update().is_some() {}
-    let mut after = cells(&changed, level)?;
+    let mut after = cells(&tried.on(engine), level)?;
     let mut changes: Vec<Change> = Vec::new();
     for (pair, before) in before {
         let after = after.remove(&pair).unwrap_or_default();

@@ -13,11 +13,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     body::Query,
-    reachability::{ReachGroup, in_turn, traffic},
+    reachability::{ReachGroup, traffic},
 };
 use crate::{
     failure::{Failure, Problem},
     reach::{self, Cell, End, Group, Level, Sparse, Traffic, Word, Words, ends, groups, of_places, sparse},
+    turns::in_turn,
 };
 
 /// With more groups, what is open is told between places only.

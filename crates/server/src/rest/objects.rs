@@ -8,7 +8,6 @@ use drivers::{
     policy::Policy,
 };
 use futures::StreamExt as _;
-use model::policy::{Object, ObjectId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tonic::Code;
@@ -18,12 +17,14 @@ use wire::trestle::v1::{
     ObjectRef, Outcome, Validation,
 };
 
-use super::{body::Query, reachability::in_turn};
+use super::body::Query;
 use crate::{
     audit,
     failure::{Failure, Problem},
     objects::{Changing, documents, kind, object_id},
     reach::{Difference, difference},
+    turns::in_turn,
+    what_if::Change,
 };
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -65,6 +66,10 @@ pub(super) struct ApplyQuery {
     /// What becomes of documents with fields or of a version that are not known: `strict` (they are refused, the default),
     /// `warn` (stored, and told) or `ignore` (stored).
     validate: String,
+    /// Keep them beside what is in force instead.
+    stage: bool,
+    /// Store them although a policy test fails then.
+    despite_tests: bool,
 }
 
 /// What became, or would become, of each document.
@@ -87,7 +92,7 @@ pub(super) struct AppliedObjects {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn apply(
-    State(objects): State<Objects>,
+    State(changing): State<Changing>,
     State(policy): State<Arc<Policy>>,
     Query(query): Query<ApplyQuery>,
     text: String,
@@ -112,15 +117,16 @@ pub(super) async fn apply(
         dry_run: query.dry_run,
         set: query.set,
         validation: validation as i32,
+        stage: query.stage,
+        despite_tests: query.despite_tests,
         ..ApplyObjectsRequest::default()
     };
-    let changing = Changing { objects, policy: Arc::clone(&policy) };
     let ApplyObjectsResponse { applied, warnings } = changing.apply(request).await?;
     let reach = match query.reach {
         true => {
             let read = crate::objects::validation(validation as i32)?;
             let changed = changed(documents(&texts, read)?, &applied);
-            Some(in_turn(move || tried(&policy, &changed, &[])).await?)
+            Some(in_turn(move || tried(&policy, &changed)).await?)
         }
         false => None,
     };
@@ -128,7 +134,7 @@ pub(super) async fn apply(
 }
 
 /// The documents of a text, each as JSON.
-fn texts(text: &str) -> Result<Vec<Vec<u8>>, Failure> {
+pub(super) fn texts(text: &str) -> Result<Vec<Vec<u8>>, Failure> {
     let manifests = manifests::read(text).map_err(|err| Failure::invalid(&err))?;
     if manifests.is_empty() {
         return Err(Failure::new(Code::InvalidArgument, "there is no document in the body"));
@@ -137,22 +143,17 @@ fn texts(text: &str) -> Result<Vec<Vec<u8>>, Failure> {
 }
 
 /// What is the same already is not tried.
-fn changed(documents: Vec<Document>, applied: &[Applied]) -> Vec<Object> {
+fn changed(documents: Vec<Document>, applied: &[Applied]) -> Change {
     let is_same = |document: &Document| {
         let id = crate::objects::object_ref(document.id());
         applied.iter().any(|one| one.object.as_ref() == Some(&id) && one.outcome == Outcome::Unchanged as i32)
     };
-    let changed = documents.into_iter().filter(|document| !is_same(document));
-    changed.map(|document| document.object().clone()).collect()
+    Change::of_documents(documents.iter().filter(|document| !is_same(document)))
 }
 
-fn tried(
-    policy: &Policy,
-    applied: &[Object],
-    deleted: &[ObjectId],
-) -> Result<Difference, policy::survey::TooManyPairs> {
+fn tried(policy: &Policy, change: &Change) -> Result<Difference, policy::survey::TooManyPairs> {
     // Changes wait while the engine is copied, but not for the answer.
-    difference(policy.ask(Clone::clone), applied, deleted)
+    difference(policy.ask(Clone::clone), change)
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -170,6 +171,12 @@ pub(super) struct DeleteQuery {
     /// With `dry_run`: also say who would reach whom that does not now, or no longer.
     #[serde(default)]
     reach: bool,
+    /// Keep the deletion beside what is in force instead.
+    #[serde(default)]
+    stage: bool,
+    /// Delete it although a policy test fails then.
+    #[serde(default)]
+    despite_tests: bool,
 }
 
 /// Delete an object.
@@ -178,19 +185,18 @@ pub(super) struct DeleteQuery {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn delete(
-    State(objects): State<Objects>,
+    State(changing): State<Changing>,
     State(policy): State<Arc<Policy>>,
     Query(query): Query<DeleteQuery>,
 ) -> Result<Json<AppliedObjects>, Failure> {
-    let DeleteQuery { kind, namespace, name, dry_run, reach } = query;
+    let DeleteQuery { kind, namespace, name, dry_run, reach, stage, despite_tests } = query;
     let object = ObjectRef { kind, namespace, name };
     let id = object_id(object.clone())?;
     audit::object(&id);
-    let changing = Changing { objects, policy: Arc::clone(&policy) };
-    let request = DeleteObjectsRequest { objects: vec![object], dry_run };
+    let request = DeleteObjectsRequest { objects: vec![object], dry_run, stage, despite_tests };
     let DeleteObjectsResponse { applied } = changing.delete(request).await?;
     let reach = match reach && dry_run {
-        true => Some(in_turn(move || tried(&policy, &[], &[id])).await?),
+        true => Some(in_turn(move || tried(&policy, &Change::of_deletion(vec![id]))).await?),
         false => None,
     };
     Ok(Json(AppliedObjects { applied, warnings: Vec::new(), reach }))

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use drivers::{blocking, policy::Policy};
+use drivers::policy::Policy;
 use model::ProtocolClass;
 use orchestrator::execute::{Orchestrator, ResourceView};
 use policy::survey::TooManyPairs;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
 use tonic::Code;
 use utoipa::{IntoParams, ToSchema};
 
@@ -17,6 +16,7 @@ use crate::{
     explain,
     failure::{Failure, Problem},
     reach::{self, Cell, Group, Level, MOST_ENDS, MOST_GROUPS, Traffic, ends, groups, overview},
+    turns::in_turn,
 };
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -98,22 +98,6 @@ pub(super) async fn reachability(
     };
     let found = in_turn(move || matrix(&policy, orchestrator.resources(), &query, level, traffic));
     Ok(Json(found.await?))
-}
-
-/// Matrices and maps that are worked out at the same time.
-static TURNS: Semaphore = Semaphore::const_new(2);
-
-/// Works something out beside the engine, by few at a time: each may take a processor for a while.
-pub(super) async fn in_turn<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, TooManyPairs> + Send + 'static,
-) -> Result<T, Failure> {
-    let turn = TURNS.acquire().await.expect("nobody closes it");
-    let found = blocking(move || {
-        // Kept to the end of the work, which a caller that hangs up does not stop.
-        let _turn = turn;
-        work()
-    });
-    found.await.map_err(|err| Failure::from_error(Code::ResourceExhausted, &err))
 }
 
 /// What is asked about, from the words of a query.

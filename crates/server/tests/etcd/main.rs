@@ -281,9 +281,9 @@ async fn hundreds_of_objects_and_members_are_stored_at_once_with_etcd_s_defaults
     // One of them is not there, so none goes.
     let refer =
         |n: usize| ObjectRef { kind: "Pod".into(), namespace: "default".into(), name: format!("p{n}") };
-    let too_many = DeleteObjectsRequest { objects: (0..=MANY).map(refer).collect(), dry_run: false };
+    let too_many = DeleteObjectsRequest { objects: (0..=MANY).map(refer).collect(), ..Default::default() };
     assert_eq!(objects.delete_objects(too_many).await.unwrap_err().code(), Code::NotFound);
-    let all = DeleteObjectsRequest { objects: (0..MANY).map(refer).collect(), dry_run: false };
+    let all = DeleteObjectsRequest { objects: (0..MANY).map(refer).collect(), ..Default::default() };
     assert_eq!(objects.delete_objects(all).await.unwrap().into_inner().applied.len(), MANY);
 
     let members: Vec<String> = (0..MANY).map(|n| format!("10.0.{}.{}", n / 250, n % 250)).collect();

@@ -33,7 +33,7 @@ async fn get(harness: &Harness, name: &str) -> Value {
 }
 
 async fn delete(harness: &Harness, name: &str) {
-    let request = DeleteObjectsRequest { objects: vec![reference(name)], dry_run: false };
+    let request = DeleteObjectsRequest { objects: vec![reference(name)], ..Default::default() };
     let mut objects = ObjectsClient::new(harness.channel(None).await);
     objects.delete_objects(harness.as_admin(request)).await.unwrap();
 }

@@ -77,8 +77,13 @@ async fn until_told(harness: &Harness, what: &str, is_so: impl Fn(&[String]) -> 
 
 async fn is_open(harness: &Harness, port: u32) -> bool {
     let (source, destination) = ("shop/web".into(), "shop/db".into());
-    let request =
-        ExplainRequest { source, destination, protocol: "tcp".into(), port: Some(port), source_port: None };
+    let request = ExplainRequest {
+        source,
+        destination,
+        protocol: "tcp".into(),
+        port: Some(port),
+        ..Default::default()
+    };
     let mut policies = PoliciesClient::new(harness.channel(None).await);
     policies.explain(harness.as_admin(request)).await.unwrap().into_inner().allowed
 }

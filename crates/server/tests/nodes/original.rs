@@ -272,7 +272,7 @@ async fn what_went_while_a_client_was_away_over_a_restart_is_removed_when_it_is_
     }
     drop(client);
     let object = ObjectRef { kind: "NetworkPolicy".into(), namespace: "shop".into(), name: "goes".into() };
-    let request = DeleteObjectsRequest { objects: vec![object], dry_run: false };
+    let request = DeleteObjectsRequest { objects: vec![object], ..Default::default() };
     let mut objects = ObjectsClient::new(harness.channel(None).await);
     objects.delete_objects(harness.as_admin(request)).await.unwrap();
     let harness = harness.restart().await;

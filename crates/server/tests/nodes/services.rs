@@ -52,7 +52,7 @@ async fn apply(harness: &Harness, texts: &[&str]) {
 
 async fn delete(harness: &Harness, kind: &str, name: &str) {
     let object = ObjectRef { kind: kind.into(), namespace: "shop".into(), name: name.into() };
-    let request = DeleteObjectsRequest { objects: vec![object], dry_run: false };
+    let request = DeleteObjectsRequest { objects: vec![object], ..Default::default() };
     let mut objects = ObjectsClient::new(harness.channel(None).await);
     objects.delete_objects(harness.as_admin(request)).await.unwrap();
 }

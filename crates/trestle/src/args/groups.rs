@@ -10,6 +10,7 @@ use super::Args;
 const GROUPS: &[(&str, &[&str])] = &[
     ("Begin here", &["up", "status", "top", "page", "apply", "allow", "explain", "flows"]),
     ("Who may talk to whom", &["deny", "policy", "rule", "tag", "try", "get", "delete"]),
+    ("Before it is in force", &["test", "lint", "staged", "promote", "discard", "replay", "suggest"]),
     (
         "What there is",
         &["resource", "cloud", "link", "namespace", "service", "host", "node", "kubernetes", "job"],

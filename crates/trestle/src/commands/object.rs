@@ -7,8 +7,9 @@ use model::policy::Kind;
 use serde::Serialize;
 use serde_json::Value;
 use wire::trestle::v1::{
-    Applied, ApplyObjectsRequest, DeleteObjectsRequest, ListObjectsRequest, ObjectRef, Outcome,
-    PruneObjectsRequest, StoredObject, Validation, object_event::Type, objects_client::ObjectsClient,
+    Applied, ApplyObjectsRequest, DeleteObjectsRequest, DeletedObject, ListObjectsRequest, ObjectRef,
+    Outcome, PruneObjectsRequest, RunPolicyTestsRequest, StoredObject, Validation, object_event::Type,
+    objects_client::ObjectsClient, policies_client::PoliciesClient,
 };
 
 use crate::{
@@ -23,12 +24,15 @@ use crate::{
 /// (1.5 MiB, with what is stored beside each document).
 const REQUEST_BYTES: usize = 1 << 20;
 const REQUEST_DOCUMENTS: usize = 500;
+/// Behind an outcome that is none yet.
+pub const DRY_RUN: &str = " (dry run)";
 
 /// Flags of `trestle apply`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   trestle apply -f policies/
   trestle apply -f policies/ --wait=1m            until every node has them in its kernel
+  trestle apply -f policies/ --stage              look at them with `trestle staged` first
   kubectl get pods,networkpolicies -A -o yaml | trestle apply -f -
   trestle apply -f shop/ --set shop --prune --dry-run")]
 pub struct ApplyArgs {
@@ -51,6 +55,12 @@ pub struct ApplyArgs {
     /// policies among them deny everything to all that they select
     #[arg(long, value_enum, default_value_t = Validate::Strict, value_name = "HOW")]
     validate: Validate,
+    /// Keep them beside what is in force: see `trestle staged`
+    #[arg(long, conflicts_with_all = ["prune", "wait"])]
+    stage: bool,
+    /// Do it although a policy test fails then
+    #[arg(long)]
+    despite_tests: bool,
     #[command(flatten)]
     wait: WaitArgs,
 }
@@ -174,6 +184,12 @@ pub struct DeleteArgs {
     /// Show what would be deleted and delete nothing
     #[arg(long)]
     dry_run: bool,
+    /// Keep the deletion beside what is in force: see `trestle staged`
+    #[arg(long, conflicts_with = "wait")]
+    stage: bool,
+    /// Do it although a policy test fails then
+    #[arg(long)]
+    despite_tests: bool,
     #[command(flatten)]
     wait: WaitArgs,
 }
@@ -220,6 +236,12 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
     args.wait.check(args.dry_run)?;
     let mut objects = ObjectsClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE);
     let chunks = chunks(&manifests);
+    let is_in_parts = chunks.len() > 1 || args.prune;
+    if is_in_parts && !args.stage && !args.despite_tests {
+        check_tests(&connection, &mut objects, &manifests, &args, &refs).await?;
+        // Parts of it would be held against tests that only the whole meets.
+        args.despite_tests = true;
+    }
     if chunks.len() > 1 {
         // All of it is checked before any of it is stored.
         for chunk in &chunks {
@@ -229,7 +251,7 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
         }
     }
     let (mut shown, mut gone, mut changes) =
-        (Shown::new(output, args.dry_run), Vec::new(), Changes::default());
+        (Shown::new(output, aside(args.dry_run, args.stage)), Vec::new(), Changes::default());
     for chunk in &chunks {
         if chunks.len() > 1 {
             progress::note(format!("{} of {} objects", chunk.start, manifests.len()));
@@ -242,7 +264,12 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
         shown.more(&reply.applied)?;
     }
     if args.prune {
-        let request = PruneObjectsRequest { set: args.set, keep: refs, dry_run: args.dry_run };
+        let request = PruneObjectsRequest {
+            set: args.set,
+            keep: refs,
+            dry_run: args.dry_run,
+            despite_tests: args.despite_tests,
+        };
         let pruned = changes.of(objects.prune_objects(request).await?).applied;
         // A dry run has left there what gave way.
         let others: Vec<_> = pruned.into_iter().filter(|one| !gone.contains(&one.object)).collect();
@@ -250,6 +277,55 @@ pub async fn apply(mut args: ApplyArgs, output: Format, connection: Connection) 
     }
     shown.end()?;
     args.wait.until_in_force(&connection, changes, output).await
+}
+
+/// What stands behind each outcome.
+fn aside(dry_run: bool, stage: bool) -> &'static str {
+    match (dry_run, stage) {
+        (true, _) => DRY_RUN,
+        (false, true) => " (staged)",
+        (false, false) => "",
+    }
+}
+
+/// Refuses what would break a policy test as a whole.
+async fn check_tests(
+    connection: &Connection,
+    objects: &mut ObjectsClient<Connection>,
+    manifests: &[Manifest],
+    args: &ApplyArgs,
+    refs: &[ObjectRef],
+) -> anyhow::Result<()> {
+    let test = Kind::PolicyTest.as_str();
+    let request = ListObjectsRequest { kind: test.to_owned(), namespace: String::new() };
+    let mut stored = objects.list_objects(request).await?.into_inner();
+    let is_test = |one: &Manifest| one.identity().is_ok_and(|(kind, ..)| kind == Kind::PolicyTest);
+    let mut are_there = manifests.iter().any(is_test);
+    while let Some(page) = stored.message().await? {
+        are_there |= !page.objects.is_empty();
+    }
+    if !are_there {
+        return Ok(());
+    }
+    let mut deleted = Vec::new();
+    if args.prune {
+        let (set, keep) = (args.set.clone(), refs.to_vec());
+        let request = PruneObjectsRequest { set, keep, dry_run: true, despite_tests: true };
+        let pruned = objects.prune_objects(request).await?.into_inner().applied;
+        let named = |ObjectRef { kind, namespace, name }| DeletedObject { kind, namespace, name };
+        deleted.extend(pruned.into_iter().filter_map(|one| one.object).map(named));
+    }
+    let documents = manifests.iter().map(|manifest| manifest.document.to_vec()).collect();
+    let request = RunPolicyTestsRequest { documents, staged: false, deleted };
+    let mut policies = PoliciesClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE);
+    let broken = policies.run_policy_tests(request).await?.into_inner().broken;
+    if !broken.is_empty() {
+        bail!(
+            "nothing was changed, for policy tests would fail:\n  {}\nchange the test with it, or do it --despite-tests",
+            broken.join("\n  ")
+        );
+    }
+    Ok(())
 }
 
 fn reference(manifest: &Manifest) -> anyhow::Result<ObjectRef> {
@@ -289,6 +365,8 @@ fn request(
         keep: services.cloned().collect(),
         // Of what is only checked nobody reads what would change.
         no_differences: !args.dry_run,
+        stage: args.stage,
+        despite_tests: args.despite_tests,
     }
 }
 
@@ -305,7 +383,12 @@ pub async fn delete(args: DeleteArgs, output: Format, connection: Connection) ->
     };
     args.wait.check(args.dry_run)?;
     let mut client = ObjectsClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE);
-    let request = |part: &[ObjectRef], dry_run| DeleteObjectsRequest { objects: part.to_vec(), dry_run };
+    let request = |part: &[ObjectRef], dry_run| DeleteObjectsRequest {
+        objects: part.to_vec(),
+        dry_run,
+        stage: args.stage,
+        despite_tests: args.despite_tests,
+    };
     if objects.len() > REQUEST_DOCUMENTS {
         // All of it is checked before any of it is deleted.
         for (index, part) in objects.chunks(REQUEST_DOCUMENTS).enumerate() {
@@ -313,7 +396,7 @@ pub async fn delete(args: DeleteArgs, output: Format, connection: Connection) ->
             client.delete_objects(request(part, true)).await?;
         }
     }
-    let (mut shown, mut changes) = (Shown::new(output, args.dry_run), Changes::default());
+    let (mut shown, mut changes) = (Shown::new(output, aside(args.dry_run, args.stage)), Changes::default());
     for (index, part) in objects.chunks(REQUEST_DOCUMENTS).enumerate() {
         shown.more(&changes.of(client.delete_objects(request(part, args.dry_run)).await?).applied)?;
         progress::note(format!("{} of {} objects", index * REQUEST_DOCUMENTS + part.len(), objects.len()));
@@ -344,34 +427,35 @@ fn named(kind: Kind, name: &str, namespace: Option<&str>) -> anyhow::Result<Obje
 }
 
 /// What became of objects: told to people as it comes, to programs as one list.
-struct Shown {
+pub struct Shown {
     output: Format,
-    dry_run: bool,
+    /// Behind each outcome.
+    aside: &'static str,
     rows: Vec<AppliedRow>,
 }
 
 impl Shown {
-    fn new(output: Format, dry_run: bool) -> Self {
-        Self { output, dry_run, rows: Vec::new() }
+    pub fn new(output: Format, aside: &'static str) -> Self {
+        Self { output, aside, rows: Vec::new() }
     }
 
-    fn more(&mut self, results: &[Applied]) -> anyhow::Result<()> {
-        for row in results.iter().map(|applied| AppliedRow::new(applied, self.dry_run)) {
+    pub fn more(&mut self, results: &[Applied]) -> anyhow::Result<()> {
+        for row in results.iter().map(|applied| AppliedRow::new(applied, self.aside == DRY_RUN)) {
             if self.output.is_for_people() { self.tell(&row)? } else { self.rows.push(row) }
         }
         Ok(())
     }
 
     fn tell(&self, row: &AppliedRow) -> anyhow::Result<()> {
-        print(&format!("{} {}{}", row.object, row.outcome, if self.dry_run { " (dry run)" } else { "" }))?;
-        if self.dry_run && !row.difference.is_empty() {
+        print(&format!("{} {}{}", row.object, row.outcome, self.aside))?;
+        if self.aside == DRY_RUN && !row.difference.is_empty() {
             let indented = row.difference.lines().map(|line| format!("    {line}")).collect::<Vec<_>>();
             print(&indented.join("\n"))?;
         }
         Ok(())
     }
 
-    fn end(self) -> anyhow::Result<()> {
+    pub fn end(self) -> anyhow::Result<()> {
         if self.output.is_for_people() { Ok(()) } else { self.output.list(&self.rows) }
     }
 }
@@ -401,7 +485,7 @@ impl Rows for AppliedRow {
     }
 }
 
-fn label(object: &ObjectRef) -> String {
+pub fn label(object: &ObjectRef) -> String {
     match object.namespace.as_str() {
         "" => format!("{} {}", object.kind, object.name),
         namespace => format!("{} {namespace}/{}", object.kind, object.name),

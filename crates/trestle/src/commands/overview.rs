@@ -147,6 +147,10 @@ impl Overview {
             line("nodes", self.nodes.len(), nodes),
             line("jobs", running, "running".to_owned()),
         ];
+        if self.status.staged > 0 {
+            let staged = usize::try_from(self.status.staged).unwrap_or(usize::MAX);
+            lines.push(line("staged", staged, "not in force: trestle staged".to_owned()));
+        }
         let slow = &self.status.slowest_nodes;
         if !slow.is_empty() {
             let told = |node: &SlowNode| format!("{} {} ({})", node.name, took(node.seconds), node.kind);

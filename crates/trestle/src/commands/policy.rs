@@ -50,6 +50,7 @@ Examples:
   trestle explain shop/web-1 shop/db-0
   trestle explain shop/web-1 shop/db-0 --port 5432 --exit-code
   trestle explain 198.51.100.7 shop/web-1 --port 443
+  trestle explain shop/web-1 shop/db-0 --staged
   trestle explain shop/web-1 entity/vms/vm1 --port 53 --proto udp
   trestle explain a.web default.b.db --proto icmp")]
 pub struct ExplainArgs {
@@ -64,6 +65,9 @@ pub struct ExplainArgs {
     /// tcp, udp, sctp, icmp or other (default: all of them; tcp if a port is given)
     #[arg(long, visible_alias = "protocol", default_value = "", hide_default_value = true)]
     proto: String,
+    /// As if all that is staged were in force
+    #[arg(long)]
+    staged: bool,
     /// Exit with 1 if denied, 6 if only some of what was asked about is allowed
     #[arg(long)]
     exit_code: bool,
@@ -179,7 +183,7 @@ pub async fn explain(args: ExplainArgs, output: Format, connection: Connection) 
 }
 
 async fn ask(args: ExplainArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let ExplainArgs { source, destination, port, source_port, proto, exit_code } = args;
+    let ExplainArgs { source, destination, port, source_port, proto, staged, exit_code } = args;
     let (source, destination) = (end(source)?, end(destination)?);
     let request = ExplainRequest {
         source,
@@ -187,6 +191,7 @@ async fn ask(args: ExplainArgs, output: Format, connection: Connection) -> anyho
         protocol: proto,
         port: port.map(u32::from),
         source_port: source_port.map(u32::from),
+        staged: staged.then_some(true),
     };
     let mut reply = PoliciesClient::new(connection).explain(request).await?.into_inner();
     if reply.verdict.is_empty() {

@@ -54,6 +54,9 @@ pub struct TryArgs {
     /// How long it is tried: at most a day
     #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "60s", requires = "files")]
     length: SignedDuration,
+    /// Do it although a policy test fails then
+    #[arg(long)]
+    despite_tests: bool,
     /// Keep everything that is on trial
     #[arg(long, conflicts_with = "files")]
     confirm: bool,
@@ -62,7 +65,7 @@ pub struct TryArgs {
 pub async fn run(args: TryArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
     let mut objects = ObjectsClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
     if args.confirm {
-        return confirm(&mut objects, output).await;
+        return confirm(&mut objects, args.despite_tests, output).await;
     }
     if args.files.is_empty() {
         let tried = tried(&mut objects).await?;
@@ -100,7 +103,7 @@ async fn begin(objects: &mut Client, args: TryArgs, output: Format) -> anyhow::R
         documents.push(document.to_string().into_bytes());
     }
     let count = documents.len();
-    apply(objects, documents).await?;
+    apply(objects, documents, args.despite_tests).await?;
     let sentence = format!(
         "{count} objects are tried for {:#}; then they go back by themselves. Keep them: trestle try --confirm",
         args.length
@@ -108,7 +111,7 @@ async fn begin(objects: &mut Client, args: TryArgs, output: Format) -> anyhow::R
     output.done(&sentence, &json!({ "tried": count, "for": args.length.to_string() }))
 }
 
-async fn confirm(objects: &mut Client, output: Format) -> anyhow::Result<()> {
+async fn confirm(objects: &mut Client, despite_tests: bool, output: Format) -> anyhow::Result<()> {
     let tried = tried(objects).await?;
     let count = tried.len();
     let mut documents = Vec::new();
@@ -123,7 +126,7 @@ async fn confirm(objects: &mut Client, output: Format) -> anyhow::Result<()> {
         documents.push(document.to_string().into_bytes());
     }
     if !documents.is_empty() {
-        apply(objects, documents).await?;
+        apply(objects, documents, despite_tests).await?;
     }
     let sentence = match count {
         0 => "Nothing is on trial".to_owned(),
@@ -132,10 +135,11 @@ async fn confirm(objects: &mut Client, output: Format) -> anyhow::Result<()> {
     output.done(&sentence, &json!({ "kept": count }))
 }
 
-async fn apply(objects: &mut Client, documents: Vec<Vec<u8>>) -> anyhow::Result<()> {
+async fn apply(objects: &mut Client, documents: Vec<Vec<u8>>, despite_tests: bool) -> anyhow::Result<()> {
     let request = ApplyObjectsRequest {
         documents,
         validation: Validation::Strict.into(),
+        despite_tests,
         ..ApplyObjectsRequest::default()
     };
     objects.apply_objects(request).await?;

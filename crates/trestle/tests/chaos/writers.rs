@@ -169,7 +169,7 @@ impl Writer {
 
     async fn delete(&self, controller: usize, kind: &str, namespace: &str, name: &str) -> Result<(), Status> {
         let object = ObjectRef { kind: kind.into(), namespace: namespace.into(), name: name.into() };
-        let request = DeleteObjectsRequest { objects: vec![object], dry_run: false };
+        let request = DeleteObjectsRequest { objects: vec![object], ..Default::default() };
         self.clients.objects(controller).delete_objects(request).await.map(drop)
     }
 

@@ -1,0 +1,314 @@
+//! Policy tests, staged changes, lint, replay and suggestions, over gRPC and REST, across a restart.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+use serde_json::{Value, json};
+use testkit_controllers::controller::Fixture;
+use tonic::{Code, Status};
+use wire::trestle::v1::{
+    Applied, ApplyObjectsRequest, DeleteObjectsRequest, DiscardStagedRequest, ExplainRequest,
+    GetStatusRequest, LintRequest, ListStagedRequest, ObjectRef, Outcome, PromoteStagedRequest,
+    PruneObjectsRequest, ReplayRequest, RunPolicyTestsRequest, RunPolicyTestsResponse, SeenEnd, SeenFlow,
+    SuggestRequest, admin_client::AdminClient, objects_client::ObjectsClient,
+    policies_client::PoliciesClient,
+};
+
+fn pod(name: &str, app: &str, address: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop", "labels": {"app": app, "pod-template-hash": name}},
+        "spec": {"nodeName": "n1"}, "status": {"podIPs": [{"ip": address}]},
+    })
+}
+
+fn pods() -> Vec<Value> {
+    vec![
+        pod("web-1", "web", "10.0.0.1"),
+        pod("web-2", "web", "10.0.0.2"),
+        pod("db-0", "db", "10.0.0.3"),
+        pod("cron-0", "cron", "10.0.0.4"),
+    ]
+}
+
+/// What may come to the database, by port.
+fn policy(from: &str, port: u16) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "db", "namespace": "shop"},
+        "spec": {"podSelector": {"matchLabels": {"app": "db"}}, "ingress": [
+            {"from": [{"podSelector": {"matchLabels": {"app": from}}}], "ports": [{"port": port}]},
+        ]},
+    })
+}
+
+fn test(name: &str, tests: Value) -> Value {
+    json!({
+        "apiVersion": "trestle.dev/v1", "kind": "PolicyTest",
+        "metadata": {"name": name, "namespace": "shop"}, "spec": {"tests": tests},
+    })
+}
+
+fn basics() -> Value {
+    test(
+        "basics",
+        json!([
+            {"from": "shop/app=web", "to": "shop/db-0", "port": 5432, "expect": "allow"},
+            {"from": "shop/cron-0", "to": "shop/app=db", "expect": "deny"},
+            {"from": "shop/web-1", "to": "shop/app=nobody", "port": 80, "expect": "deny"},
+        ]),
+    )
+}
+
+fn bytes(documents: &[Value]) -> Vec<Vec<u8>> {
+    documents.iter().map(|document| document.to_string().into_bytes()).collect()
+}
+
+async fn send(fixture: &Fixture, request: ApplyObjectsRequest) -> Result<Vec<Applied>, Status> {
+    let reply = ObjectsClient::new(fixture.admin().await).apply_objects(request).await?;
+    Ok(reply.into_inner().applied)
+}
+
+async fn apply(fixture: &Fixture, documents: &[Value]) -> Result<Vec<Applied>, Status> {
+    send(fixture, ApplyObjectsRequest { documents: bytes(documents), ..Default::default() }).await
+}
+
+async fn stage(fixture: &Fixture, documents: &[Value]) -> Vec<Applied> {
+    let request = ApplyObjectsRequest { documents: bytes(documents), stage: true, ..Default::default() };
+    send(fixture, request).await.unwrap()
+}
+
+async fn run(fixture: &Fixture, documents: &[Value], staged: bool) -> RunPolicyTestsResponse {
+    let request = RunPolicyTestsRequest { documents: bytes(documents), staged, deleted: Vec::new() };
+    PoliciesClient::new(fixture.admin().await).run_policy_tests(request).await.unwrap().into_inner()
+}
+
+async fn is_open(fixture: &Fixture, from: &str, port: u32, staged: bool) -> bool {
+    let request = ExplainRequest {
+        source: format!("shop/{from}"),
+        destination: "shop/db-0".into(),
+        port: Some(port),
+        staged: Some(staged),
+        ..ExplainRequest::default()
+    };
+    PoliciesClient::new(fixture.admin().await).explain(request).await.unwrap().into_inner().allowed
+}
+
+fn named(kind: &str, name: &str) -> ObjectRef {
+    ObjectRef { kind: kind.into(), namespace: "shop".into(), name: name.into() }
+}
+
+#[tokio::test]
+async fn what_would_break_a_test_is_refused_with_the_connection_over_every_way() {
+    let fixture = Fixture::start().await;
+    apply(&fixture, &pods()).await.unwrap();
+    apply(&fixture, &[policy("web", 5432), basics()]).await.unwrap();
+    let ran = run(&fixture, &[], false).await;
+    assert_eq!((ran.passed, ran.failed, ran.undecided), (2, 0, 1), "{ran:#?}");
+    assert_eq!((ran.results[0].pairs, ran.results[0].traffic.as_str()), (2, "tcp 5432"));
+    assert!(ran.results[2].because.contains("nobody is shop/app=nobody"), "{ran:#?}");
+
+    // Another port: the test names who is shut out, and by what.
+    let refused = apply(&fixture, &[policy("web", 80)]).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    for part in
+        ["shop/basics, line 1", "shop/web-1 to shop/db-0 tcp 5432: denied", "1 more pairs", "despite_tests"]
+    {
+        assert!(refused.message().contains(part), "{part}: {}", refused.message());
+    }
+    assert!(is_open(&fixture, "web-1", 5432, false).await, "nothing was changed");
+    let tried = run(&fixture, &[policy("web", 80)], false).await;
+    assert_eq!((tried.failed, tried.broken.len()), (1, 1), "{tried:#?}");
+    let dry =
+        ApplyObjectsRequest { documents: bytes(&[policy("web", 80)]), dry_run: true, ..Default::default() };
+    assert_eq!(send(&fixture, dry).await.unwrap_err().code(), Code::FailedPrecondition);
+    let (status, problem) = fixture.rest("POST", "/objects", &policy("web", 80).to_string()).await;
+    assert_eq!(
+        (status.as_u16(), problem["code"].as_str().unwrap()),
+        (409, "FAILED_PRECONDITION"),
+        "{problem}"
+    );
+
+    // Without the policy the database is open to all.
+    let objects = vec![named("NetworkPolicy", "db")];
+    let gone = DeleteObjectsRequest { objects, ..Default::default() };
+    let refused = ObjectsClient::new(fixture.admin().await).delete_objects(gone.clone()).await.unwrap_err();
+    assert!(refused.message().contains("cron-0 to shop/db-0 all: allowed"), "{}", refused.message());
+    // A Pod that is called otherwise.
+    let moved = apply(&fixture, &[pod("web-1", "cron", "10.0.0.1"), pod("web-2", "cron", "10.0.0.2")]).await;
+    assert!(moved.is_ok(), "nobody is left whom the test is about: {moved:?}");
+    apply(&fixture, &pods()).await.unwrap();
+    // A set that is pruned.
+    let set = ApplyObjectsRequest {
+        documents: bytes(&[policy("web", 5432)]),
+        set: "s".into(),
+        ..Default::default()
+    };
+    send(&fixture, set).await.unwrap();
+    let prune = PruneObjectsRequest { set: "s".into(), ..Default::default() };
+    let refused = ObjectsClient::new(fixture.admin().await).prune_objects(prune.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+
+    // A test that would fail from the start, and one that comes with what makes it true.
+    let strict =
+        test("strict", json!([{"from": "shop/web-1", "to": "shop/db-0", "port": 5432, "expect": "deny"}]));
+    assert!(apply(&fixture, &[strict.clone()]).await.is_err());
+    let without = test("basics", json!([{"from": "shop/cron-0", "to": "shop/db-0", "expect": "deny"}]));
+    apply(&fixture, &[strict, without, policy("web", 80)]).await.unwrap();
+    assert!(!is_open(&fixture, "web-1", 5432, false).await);
+    // What is meant.
+    let meant = DeleteObjectsRequest { despite_tests: true, ..gone };
+    ObjectsClient::new(fixture.admin().await).delete_objects(meant).await.unwrap();
+    assert!(is_open(&fixture, "cron-0", 22, false).await);
+    // What fails already stops nobody.
+    apply(&fixture, &[pod("cron-1", "cron", "10.0.0.9")]).await.unwrap();
+    let (status, ran) = fixture.rest("GET", "/policy-tests", "").await;
+    assert_eq!((status.as_u16(), ran["failed"].as_u64()), (200, Some(2)), "{ran}");
+}
+
+#[tokio::test]
+async fn a_test_that_is_none_is_refused_with_its_place() {
+    let fixture = Fixture::start().await;
+    for (tests, part) in [
+        (json!([]), "spec.tests"),
+        (json!([{"from": "", "to": "b", "expect": "deny"}]), "spec.tests[0].from"),
+        (json!([{"from": "a", "to": "b", "expect": "maybe"}]), "spec.tests[0].expect"),
+        (json!([{"from": "a", "to": "b", "port": 70000, "expect": "deny"}]), "spec.tests[0].port"),
+        (json!([{"from": "a", "to": "b", "protocol": "icmp", "port": 1, "expect": "deny"}]), "has no ports"),
+        (json!([{"from": "a", "to": "b", "protocol": "smtp", "expect": "deny"}]), "spec.tests[0].protocol"),
+        (json!([{"form": "a", "to": "b", "expect": "deny"}]), "did you mean \"from\""),
+    ] {
+        let refused = apply(&fixture, &[test("t", tests)]).await.unwrap_err();
+        assert!(refused.message().contains(part), "{part}: {}", refused.message());
+    }
+    // What names no end is known when it runs.
+    apply(&fixture, &[test("t", json!([{"from": "a/b/c/d", "to": "10.0.0.1", "expect": "deny"}]))])
+        .await
+        .unwrap();
+    let ran = run(&fixture, &[], false).await;
+    assert_eq!(ran.undecided, 1, "{ran:#?}");
+}
+
+#[tokio::test]
+async fn staged_changes_outlive_a_restart_and_decide_nothing_until_they_are_promoted() {
+    let fixture = Fixture::start().await;
+    apply(&fixture, &pods()).await.unwrap();
+    apply(&fixture, &[policy("web", 5432), basics()]).await.unwrap();
+    let staged = stage(&fixture, &[policy("cron", 9090), pod("new-0", "new", "10.0.0.7")]).await;
+    assert_eq!(
+        staged.iter().map(Applied::outcome).collect::<Vec<_>>(),
+        [Outcome::Configured, Outcome::Created]
+    );
+    assert!(is_open(&fixture, "web-1", 5432, false).await && !is_open(&fixture, "web-1", 5432, true).await);
+    assert!(!is_open(&fixture, "cron-0", 9090, false).await && is_open(&fixture, "cron-0", 9090, true).await);
+    let fixture = Fixture::start_in(fixture.stop().await, |_| {}).await;
+
+    let mut objects = ObjectsClient::new(fixture.admin().await);
+    let listed = objects.list_staged(ListStagedRequest { reach: true }).await.unwrap().into_inner();
+    let [pods, policy_change] = listed.changes.as_slice() else { panic!("{listed:#?}") };
+    assert_eq!(pods.object.as_ref().unwrap().name, "new-0");
+    assert_eq!(policy_change.outcome(), Outcome::Configured);
+    assert!(policy_change.difference.contains("9090"), "{}", policy_change.difference);
+    assert_eq!(policy_change.breaks.len(), 2, "{:?}", policy_change.breaks);
+    let reach = policy_change.reach.as_ref().unwrap();
+    let pairs: Vec<_> =
+        reach.pairs.iter().map(|one| (one.from.as_str(), one.before.as_str(), one.after.as_str())).collect();
+    assert_eq!(
+        pairs,
+        [("namespace:shop/cron", "", "tcp 9090"), ("namespace:shop/web", "tcp 5432", "")],
+        "{reach:#?}"
+    );
+    assert_eq!((reach.pairs[1].pairs, reach.pairs[1].open_before, reach.pairs[1].open_after), (2, 2, 0));
+    assert!(listed.together.is_some());
+    let status = AdminClient::new(fixture.admin().await).get_status(GetStatusRequest {}).await.unwrap();
+    assert_eq!(status.into_inner().staged, 2);
+    assert_eq!(run(&fixture, &[], true).await.failed, 2);
+    let (status, rest) = fixture.rest("GET", "/staged", "").await;
+    assert_eq!(
+        (status.as_u16(), rest["changes"][1]["outcome"].as_str()),
+        (200, Some("configured")),
+        "{rest}"
+    );
+
+    // It breaks tests; and what is not staged is not there.
+    let objects_of = |name: &str| vec![named("NetworkPolicy", name)];
+    let promote = PromoteStagedRequest { objects: objects_of("db"), ..Default::default() };
+    let refused = objects.promote_staged(promote.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    let absent = DiscardStagedRequest { objects: objects_of("nothing") };
+    assert_eq!(objects.discard_staged(absent).await.unwrap_err().code(), Code::NotFound);
+    let meant = PromoteStagedRequest { despite_tests: true, ..promote };
+    let applied = objects.promote_staged(meant).await.unwrap().into_inner().applied;
+    assert_eq!(applied[0].outcome(), Outcome::Configured);
+    assert!(is_open(&fixture, "cron-0", 9090, false).await);
+    let (status, gone) = fixture.rest("POST", "/staged/discard", "{}").await;
+    assert_eq!((status.as_u16(), gone[0]["name"].as_str()), (200, Some("new-0")), "{gone}");
+    let (status, _) = fixture.rest("POST", "/staged/promotion", "{}").await;
+    assert_eq!(status.as_u16(), 404, "nothing is staged");
+
+    // A deletion is staged too.
+    let (status, _) =
+        fixture.rest("DELETE", "/objects?kind=NetworkPolicy&namespace=shop&name=db&stage=true", "").await;
+    assert_eq!(status.as_u16(), 200);
+    assert!(is_open(&fixture, "cron-0", 9090, false).await && !is_open(&fixture, "cron-0", 22, false).await);
+    assert!(is_open(&fixture, "cron-0", 22, true).await);
+    let (status, told) = fixture.rest("POST", "/staged/promotion", r#"{"despite_tests": true}"#).await;
+    assert_eq!((status.as_u16(), told[0]["outcome"].as_str()), (200, Some("deleted")), "{told}");
+    assert!(is_open(&fixture, "cron-0", 22, false).await);
+}
+
+fn end(app: &str) -> Option<SeenEnd> {
+    let labels = [("app".to_owned(), app.to_owned()), ("pod-template-hash".to_owned(), "gone".to_owned())];
+    Some(SeenEnd { namespace: "shop".into(), labels: labels.into(), address: String::new() })
+}
+
+#[tokio::test]
+async fn what_was_seen_is_replayed_and_made_into_policies_that_lint_has_nothing_to_say_about() {
+    let fixture = Fixture::start().await;
+    apply(&fixture, &pods()).await.unwrap();
+    let mut policies = PoliciesClient::new(fixture.admin().await);
+    let flow = |from: &str, to: &str, port, count| SeenFlow {
+        from: end(from),
+        to: end(to),
+        protocol: "tcp".into(),
+        port,
+        count,
+    };
+    let flows = vec![flow("web", "db", 5432, 12), flow("cron", "web", 80, 1), flow("cron", "nobody", 80, 3)];
+    let request = SuggestRequest { flows: flows[..2].to_vec(), namespace: "shop".into() };
+    let suggestion = policies.suggest(request).await.unwrap().into_inner();
+    let documents: Vec<Value> =
+        suggestion.policies.iter().map(|one| serde_json::from_str(&one.document).unwrap()).collect();
+    assert_eq!(documents.len(), 3, "{documents:#?}");
+    let replay = |documents: &[Value]| ReplayRequest {
+        flows: flows.clone(),
+        documents: bytes(documents),
+        staged: false,
+    };
+    let same = policies.replay(replay(&documents)).await.unwrap().into_inner();
+    assert_eq!((same.changed.len(), same.same, same.unknown), (0, 13, 3), "{same:#?}");
+    let other = policies.replay(replay(&[policy("web", 80)])).await.unwrap().into_inner();
+    assert_eq!((other.changed.len(), other.same), (1, 1), "{other:#?}");
+    let changed = &other.changed[0];
+    assert_eq!((changed.before.as_str(), changed.after.as_str(), changed.count), ("allowed", "denied", 12));
+    assert!(changed.decided_after.iter().any(|why| why.contains("shop/db")), "{changed:#?}");
+    apply(&fixture, &documents).await.unwrap();
+    assert!(is_open(&fixture, "web-1", 5432, false).await && !is_open(&fixture, "web-1", 22, false).await);
+    let found = policies.lint(LintRequest::default()).await.unwrap().into_inner().findings;
+    assert_eq!(found, [], "{documents:#?}");
+    // One that says the same again, and is not stored.
+    let mut again = policy("web", 5432);
+    again["metadata"]["name"] = "zz".into();
+    let (status, found) = fixture.rest("POST", "/lint", &again.to_string()).await;
+    assert_eq!(
+        (status.as_u16(), found[0]["problem"].as_str(), found[0]["path"].as_str()),
+        (200, Some("redundant"), Some("spec.ingress[0]")),
+        "{found}"
+    );
+    // What is no flow.
+    let bad =
+        ReplayRequest { flows: vec![SeenFlow { port: 0, ..flow("web", "db", 1, 1) }], ..Default::default() };
+    assert_eq!(policies.replay(bad).await.unwrap_err().code(), Code::InvalidArgument);
+    let (status, _) =
+        fixture.rest("POST", "/suggestions", r#"{"flows": [{"from": {}, "to": {}, "port": 1}]}"#).await;
+    assert_eq!(status.as_u16(), 400);
+}
