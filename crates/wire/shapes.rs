@@ -263,7 +263,13 @@ const BODIES: &[Shape] = &[
     (
         "trestle.v1.AllowRequest",
         "NewPermission",
-        &[("", STRICT), ("namespace", DEFAULT), ("dry_run", ABSENT), ("build", DEFAULT)],
+        &[
+            ("", STRICT),
+            ("namespace", DEFAULT),
+            ("dry_run", ABSENT),
+            ("build", DEFAULT),
+            ("despite_tests", DEFAULT),
+        ],
     ),
     (
         "trestle.v1.CreateTicketRequest",

@@ -23,7 +23,7 @@ mod cover;
 mod empty;
 mod lines;
 
-use std::fmt;
+use std::{cmp::Reverse, collections::BTreeSet, fmt};
 
 use model::policy::{ObjectId, output::Direction};
 
@@ -92,12 +92,12 @@ impl fmt::Display for RulePath {
 }
 
 impl Engine {
-    /// Sorted by policy and place.
-    pub fn lint(&self) -> Vec<Finding> {
+    /// Sorted by policy and place. Of two rules that do the same, the one of a policy that is `asked` about is told; else the later one.
+    pub fn lint(&self, asked: &BTreeSet<ObjectId>) -> Vec<Finding> {
         let lines = Lines::of(self);
         let mut findings = Vec::new();
         for direction in [Direction::In, Direction::Out] {
-            findings.extend(covered(self, &lines, direction));
+            findings.extend(covered(self, &lines, direction, asked));
         }
         findings.extend(empty::findings(self, &lines));
         findings.sort();
@@ -105,15 +105,21 @@ impl Engine {
     }
 }
 
-/// Rules of one direction that are covered. The last ones are looked at first, so that of two that are the same the later one is told.
-fn covered(engine: &Engine, lines: &Lines, direction: Direction) -> Vec<Finding> {
+/// Rules of one direction that are covered. A rule that is told covers nothing, so what is looked at first decides which of two that are the
+/// same is told.
+fn covered(engine: &Engine, lines: &Lines, direction: Direction, asked: &BTreeSet<ObjectId>) -> Vec<Finding> {
     let mut cover = Cover::new(engine, lines, direction);
     let mut findings = Vec::new();
-    for at in (0..lines.list.len()).rev() {
+    let mut order: Vec<usize> =
+        (0..lines.list.len()).filter(|at| lines.list[*at].direction == direction).collect();
+    // Baseline first: it is held against Kubernetes policies as they are.
+    order.sort_by_cached_key(|at| {
+        let line = &lines.list[*at];
+        let is_asked = !asked.is_empty() && asked.contains(&engine.object_id(line.policy));
+        (Reverse(line.stage), !is_asked, Reverse(*at))
+    });
+    for at in order {
         let line = &lines.list[at];
-        if line.direction != direction {
-            continue;
-        }
         let found = match line.stage {
             Stage::Tiers => ordered(&cover, at),
             Stage::Kubernetes => among_kubernetes(&cover, at),

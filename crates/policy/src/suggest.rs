@@ -1,6 +1,6 @@
 //! Policies written from connections that were seen: the fewest words that permit them, and nothing else that labels can tell apart.
 //!
-//! In: the Pods that there are ([`Known`]), and connections ([`Seen`]), from a file or, once nodes tell them, summed up there. Out:
+//! In: the Pods that there are ([`Known`]), and connections ([`Seen`]), as nodes or a file tell them. Out:
 //! Kubernetes NetworkPolicies of ingress ([`Suggestion`]). Pure; the order of what comes in decides nothing. Not here: what a
 //! suggestion would change (`server`, by the matrix of the engine with it).
 //!

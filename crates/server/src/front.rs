@@ -317,14 +317,15 @@ impl Front {
     }
 
     fn changing(&self, drivers: &Drivers) -> Changing {
-        Changing {
+        let (objects, policy) = (drivers.objects.clone(), Arc::clone(&drivers.policy));
+        Changing { objects, policy, tests: self.policy_tests(drivers) }
+    }
+
+    fn policy_tests(&self, drivers: &Drivers) -> PolicyTests {
+        PolicyTests {
             objects: drivers.objects.clone(),
-            policy: Arc::clone(&drivers.policy),
-            tests: PolicyTests {
-                objects: drivers.objects.clone(),
-                explainer: self.explainer(drivers),
-                turn: Arc::clone(&self.turn),
-            },
+            explainer: self.explainer(drivers),
+            turn: Arc::clone(&self.turn),
         }
     }
 
@@ -333,6 +334,7 @@ impl Front {
             permissions: drivers.permissions(),
             explainer: self.explainer(drivers),
             realisations: realisations(drivers),
+            tests: self.policy_tests(drivers),
         }
     }
 

@@ -14,9 +14,9 @@ pub async fn lint(policy: &Arc<Policy>, request: LintRequest) -> Result<LintResp
     let LintRequest { documents: texts, only_documents } = request;
     let documents = drivers::blocking(move || documents(&texts, Validation::Strict)).await?;
     let change = Change::of_documents(&documents);
-    let policy = Arc::clone(policy);
-    let findings = in_turn(move || Ok(change.on(policy.ask(Clone::clone)).lint())).await?;
-    let asked: BTreeSet<&ObjectId> = documents.iter().map(|document| document.id()).collect();
+    let asked: BTreeSet<ObjectId> = documents.iter().map(|document| document.id().clone()).collect();
+    let (policy, first) = (Arc::clone(policy), asked.clone());
+    let findings = in_turn(move || Ok(change.on(policy.ask(Clone::clone)).lint(&first))).await?;
     let findings = findings.into_iter().filter(|one| !only_documents || asked.contains(&one.policy));
     Ok(LintResponse { findings: findings.map(told).collect() })
 }

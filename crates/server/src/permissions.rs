@@ -12,7 +12,7 @@ use model::{
     Segment,
     allow::{End, GuessError, Passage, Permission, PermissionError, guess},
     change::Change,
-    policy::{Object, antrea::Policy},
+    policy::{Object, ObjectId, antrea::Policy},
 };
 use orchestrator::{
     execute::{Asking, JobOrPlan, PermissionView},
@@ -25,7 +25,7 @@ use wire::trestle::v1::{
 
 use crate::{
     audit, changes::changing, enforcement::Kind, explain::Explainer, failure::Failure,
-    realisation::Realisations, views,
+    policy_tests::PolicyTests, realisation::Realisations, views, what_if,
 };
 
 /// Of resources that are written without.
@@ -37,12 +37,17 @@ pub struct Allows {
     pub permissions: Permissions,
     pub explainer: Explainer,
     pub realisations: Realisations,
+    pub tests: PolicyTests,
 }
 
 impl Allows {
     pub async fn allow(&self, request: &AllowRequest) -> Result<AllowOutcome, Failure> {
         let permission = self.read(request).await?;
         let asking = self.permissions.asking(permission.clone(), request.build);
+        let _turn = match self.looks(request.despite_tests).await? {
+            true => Some(self.tests.admit(self.would(&permission).await).await?),
+            false => None,
+        };
         let orchestrator = &self.permissions.orchestrator;
         if request.dry_run {
             let (plan, build) = orchestrator.plan_permission(&asking)?;
@@ -72,7 +77,7 @@ impl Allows {
     }
 
     pub async fn deny(&self, request: DenyRequest) -> Result<AllowOutcome, Failure> {
-        let DenyRequest { name, from, to, traffic, namespace, dry_run } = request;
+        let DenyRequest { name, from, to, traffic, namespace, dry_run, despite_tests } = request;
         let stored = self.permissions.orchestrator.permissions();
         let name: Segment = match name.is_empty() {
             false => name.parse().map_err(|err: model::NameError| Failure::invalid(&err))?,
@@ -85,6 +90,12 @@ impl Allows {
                 }
                 name
             }
+        };
+        let _turn = match self.looks(despite_tests).await? {
+            true => {
+                Some(self.tests.admit(what_if::Change::of_deletion(vec![policy_of(name.as_str())])).await?)
+            }
+            false => None,
         };
         let before = stored.into_iter().find(|(known, _)| *known == name).map(|(_, permission)| permission);
         let info = self.get(name.as_str()).ok();
@@ -106,6 +117,27 @@ impl Allows {
             JobOrPlan::Plan(plan) => (None, Some(views::plan(&plan))),
         };
         Ok(AllowOutcome { permission: info, job, planned, build: None })
+    }
+
+    async fn looks(&self, despite_tests: bool) -> Result<bool, Failure> {
+        Ok(!despite_tests && self.tests.are_there().await?)
+    }
+
+    /// What a permission would be to policies. A Pod that it names and that is a read cluster's is not known here as an object, so that
+    /// what the permission gives to it is not tried.
+    async fn would(&self, permission: &Permission) -> what_if::Change {
+        let mut change = what_if::Change::default();
+        for end in permission.ends() {
+            let End::Pod { namespace, name } = end else { continue };
+            let (namespace, name) = (namespace.to_string(), name.to_string());
+            let id = ObjectId { kind: model::policy::Kind::Pod, namespace, name };
+            if let Ok(stored) = self.tests.objects.get(&id).await {
+                change.applied.push(stored.document.into_object());
+                change.named.push(id);
+            }
+        }
+        change.applied.extend(self.permissions.policy_of(permission));
+        change
     }
 
     pub fn list(&self) -> Result<Vec<PermissionInfo>, Failure> {

@@ -5,7 +5,7 @@
 
 use drivers::{
     objects::{Document, staged::Staged},
-    policy::POD_LABEL,
+    policy::{POD_LABEL, pod_label},
 };
 use model::policy::{Object, ObjectId, output::MemberKind};
 use policy::{Engine, Event};
@@ -15,16 +15,18 @@ use policy::{Engine, Event};
 pub struct Change {
     pub applied: Vec<Object>,
     pub deleted: Vec<ObjectId>,
+    /// Pods among what is applied that a permission names then.
+    pub named: Vec<ObjectId>,
 }
 
 impl Change {
     pub fn of_documents<'d>(documents: impl IntoIterator<Item = &'d Document>) -> Self {
         let applied = documents.into_iter().filter_map(Document::in_effect).collect();
-        Self { applied, deleted: Vec::new() }
+        Self { applied, ..Self::default() }
     }
 
     pub fn of_deletion(deleted: Vec<ObjectId>) -> Self {
-        Self { applied: Vec::new(), deleted }
+        Self { deleted, ..Self::default() }
     }
 
     pub fn of_staged<'s>(staged: impl IntoIterator<Item = &'s Staged>) -> Self {
@@ -48,6 +50,7 @@ impl Change {
         self.deleted.retain(|id| !is_overridden(id));
         self.applied.extend(other.applied);
         self.deleted.extend(other.deleted);
+        self.named.extend(other.named);
         self
     }
 
@@ -58,26 +61,28 @@ impl Change {
     /// The copy as it would be.
     pub fn on(&self, mut engine: Engine) -> Engine {
         for object in &self.applied {
-            let named = named(&engine, object);
+            let named = self.named(&engine, object);
             engine.handle_event(Event::Apply(named.as_ref().unwrap_or(object)));
         }
         self.deleted.iter().for_each(|id| engine.handle_event(Event::Delete(id)));
         while engine.poll_update().is_some() {}
         engine
     }
-}
 
-/// A Pod that a permission names has a label for that, which it keeps.
-fn named(engine: &Engine, object: &Object) -> Option<Object> {
-    let Object::Pod(pod) = object else { return None };
-    let known = engine.workload(MemberKind::Pod, &pod.metadata.namespace, &pod.metadata.name);
-    let label = known.and_then(|known| known.labels.into_iter().find(|(key, _)| **key == *POD_LABEL));
-    if label.is_none() && !pod.metadata.labels.contains_key(POD_LABEL) {
-        return None;
+    /// A Pod that a permission names has a label for that, which it keeps.
+    fn named(&self, engine: &Engine, object: &Object) -> Option<Object> {
+        let Object::Pod(pod) = object else { return None };
+        let (id, metadata) = (object.id(), &pod.metadata);
+        let known = engine.workload(MemberKind::Pod, &metadata.namespace, &metadata.name);
+        let has_it = known.is_some_and(|known| known.labels.iter().any(|(key, _)| **key == *POD_LABEL));
+        let is_named = has_it || self.named.contains(&id);
+        if !is_named && !metadata.labels.contains_key(POD_LABEL) {
+            return None;
+        }
+        let mut pod = pod.clone();
+        let labels = std::mem::take(&mut pod.metadata.labels).into_iter();
+        let own = is_named.then(|| (POD_LABEL.to_owned(), pod_label(&id.namespace, &id.name)));
+        pod.metadata.labels = labels.filter(|(key, _)| key != POD_LABEL).chain(own).collect();
+        Some(Object::Pod(pod))
     }
-    let mut pod = pod.clone();
-    let labels = std::mem::take(&mut pod.metadata.labels).into_iter();
-    let label = label.map(|(key, value)| (key.to_string(), value.to_string()));
-    pod.metadata.labels = labels.filter(|(key, _)| key != POD_LABEL).chain(label).collect();
-    Some(Object::Pod(pod))
 }

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use testkit_controllers::controller::Fixture;
 use tonic::{Code, Status};
 use wire::trestle::v1::{
-    Applied, ApplyObjectsRequest, DeleteObjectsRequest, DiscardStagedRequest, ExplainRequest,
-    GetStatusRequest, LintRequest, ListStagedRequest, ObjectRef, Outcome, PromoteStagedRequest,
-    PruneObjectsRequest, ReplayRequest, RunPolicyTestsRequest, RunPolicyTestsResponse, SeenEnd, SeenFlow,
-    SuggestRequest, admin_client::AdminClient, objects_client::ObjectsClient,
-    policies_client::PoliciesClient,
+    AllowRequest, Applied, ApplyObjectsRequest, DeleteObjectsRequest, DenyRequest, DiscardStagedRequest,
+    ExplainRequest, GetStatusRequest, LintRequest, ListPermissionsRequest, ListStagedRequest, ObjectRef,
+    Outcome, PromoteStagedRequest, PruneObjectsRequest, ReplayRequest, RunPolicyTestsRequest,
+    RunPolicyTestsResponse, SeenEnd, SeenFlow, SuggestRequest, admin_client::AdminClient,
+    objects_client::ObjectsClient, permissions_client::PermissionsClient, policies_client::PoliciesClient,
 };
 
 fn pod(name: &str, app: &str, address: &str) -> Value {
@@ -93,6 +93,16 @@ async fn is_open(fixture: &Fixture, from: &str, port: u32, staged: bool) -> bool
     PoliciesClient::new(fixture.admin().await).explain(request).await.unwrap().into_inner().allowed
 }
 
+/// What a permission gives comes after it is stored.
+async fn until_open(fixture: &Fixture, from: &str, port: u32) {
+    let opened = async {
+        while !is_open(fixture, from, port, false).await {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), opened).await.expect("it opens");
+}
+
 fn named(kind: &str, name: &str) -> ObjectRef {
     ObjectRef { kind: kind.into(), namespace: "shop".into(), name: name.into() }
 }
@@ -127,6 +137,48 @@ async fn what_would_break_a_test_is_refused_with_the_connection_over_every_way()
         (409, "FAILED_PRECONDITION"),
         "{problem}"
     );
+
+    // A permission.
+    let allow = AllowRequest {
+        from: "pod:shop/cron-0".into(),
+        to: "pod:shop/db-0".into(),
+        traffic: vec!["tcp 22".into()],
+        ..AllowRequest::default()
+    };
+    let mut permissions = PermissionsClient::new(fixture.admin().await);
+    let refused = permissions.allow(allow.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(
+        refused.message().contains("shop/cron-0 to shop/db-0 all: some (tcp 22)"),
+        "{}",
+        refused.message()
+    );
+    assert!(
+        permissions
+            .list_permissions(ListPermissionsRequest {})
+            .await
+            .unwrap()
+            .get_ref()
+            .permissions
+            .is_empty()
+    );
+    let harmless = AllowRequest { from: "pod:shop/web-1".into(), ..allow };
+    permissions.allow(harmless.clone()).await.unwrap();
+    let relies =
+        test("relies", json!([{"from": "shop/web-1", "to": "shop/db-0", "port": 22, "expect": "allow"}]));
+    until_open(&fixture, "web-1", 22).await;
+    apply(&fixture, &[relies.clone()]).await.unwrap();
+    let AllowRequest { from, to, traffic, .. } = harmless;
+    let deny = DenyRequest { from, to, traffic, ..DenyRequest::default() };
+    assert_eq!(permissions.deny(deny.clone()).await.unwrap_err().code(), Code::FailedPrecondition);
+    // The Pod keeps what it is permitted when it is stored anew.
+    let mut again = pod("web-1", "web", "10.0.0.1");
+    again["metadata"]["labels"]["more"] = "x".into();
+    apply(&fixture, &[again]).await.unwrap();
+    permissions.deny(DenyRequest { despite_tests: true, ..deny }).await.unwrap();
+    let objects = vec![named("PolicyTest", "relies")];
+    let gone = DeleteObjectsRequest { objects, ..Default::default() };
+    ObjectsClient::new(fixture.admin().await).delete_objects(gone).await.unwrap();
 
     // Without the policy the database is open to all.
     let objects = vec![named("NetworkPolicy", "db")];

@@ -1,6 +1,8 @@
 //! `suggest`: random worlds with a policy that is known, and what was seen under it. The suggestion permits all that was seen, nothing
 //! that the known policy forbids, and is at most as long.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 use std::collections::BTreeSet;
 
 use model::{

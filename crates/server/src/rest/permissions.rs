@@ -22,6 +22,8 @@ use crate::{
 pub(super) struct Really {
     /// Answer with the plan, and change nothing.
     dry_run: bool,
+    /// Do it although a policy test fails then.
+    despite_tests: bool,
 }
 
 /// 202 while a job makes it so.
@@ -47,10 +49,11 @@ pub(super) async fn list(State(allows): State<Allows>) -> Result<Json<Vec<Permis
 ))]
 pub(super) async fn allow(
     State(allows): State<Allows>,
-    Query(Really { dry_run }): Query<Really>,
+    Query(Really { dry_run, despite_tests }): Query<Really>,
     Body(request): Body<AllowRequest>,
 ) -> Result<Response, Failure> {
-    Ok(answer(allows.allow(&AllowRequest { dry_run, ..request }).await?))
+    let despite_tests = despite_tests || request.despite_tests;
+    Ok(answer(allows.allow(&AllowRequest { dry_run, despite_tests, ..request }).await?))
 }
 
 /// One permission.
@@ -75,9 +78,9 @@ pub(super) async fn get(
 pub(super) async fn deny(
     State(allows): State<Allows>,
     Path(name): Path<String>,
-    Query(Really { dry_run }): Query<Really>,
+    Query(Really { dry_run, despite_tests }): Query<Really>,
 ) -> Result<Response, Failure> {
-    Ok(answer(allows.deny(DenyRequest { name, dry_run, ..DenyRequest::default() }).await?))
+    Ok(answer(allows.deny(DenyRequest { name, dry_run, despite_tests, ..DenyRequest::default() }).await?))
 }
 
 /// Explain, for those at both ends, whether what a permission says is open now.

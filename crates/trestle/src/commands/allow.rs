@@ -60,6 +60,9 @@ pub struct AllowArgs {
     /// Show what would be written and built, and do nothing
     #[arg(long)]
     dry_run: bool,
+    /// Do it although a policy test fails then
+    #[arg(long)]
+    despite_tests: bool,
     /// Build gateways and links without asking
     #[arg(short, long)]
     yes: bool,
@@ -80,6 +83,9 @@ pub enum AllowCommand {
         /// Show what would be done, and do nothing
         #[arg(long)]
         dry_run: bool,
+        /// Do it although a policy test fails then
+        #[arg(long)]
+        despite_tests: bool,
     },
 }
 
@@ -98,6 +104,9 @@ pub struct DenyArgs {
     /// Show what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
+    /// Do it although a policy test fails then
+    #[arg(long)]
+    despite_tests: bool,
 }
 
 /// Who may open what to whom.
@@ -155,8 +164,13 @@ pub async fn allow(args: AllowArgs, output: Format, connection: ConnectionArgs) 
             let info = client.get_permission(PermissionRequest { name: name.clone() }).await?.into_inner();
             output.done(&words::permission(&info), &info)
         }
-        (Some(AllowCommand::Remove { name, dry_run }), _) => {
-            let request = DenyRequest { name: name.clone(), dry_run: *dry_run, ..DenyRequest::default() };
+        (Some(AllowCommand::Remove { name, dry_run, despite_tests }), _) => {
+            let request = DenyRequest {
+                name: name.clone(),
+                dry_run: *dry_run,
+                despite_tests: *despite_tests,
+                ..DenyRequest::default()
+            };
             take_back(request, output, connection).await
         }
         (None, Some(what)) => grant(what, &args, output, connection).await,
@@ -167,7 +181,8 @@ pub async fn allow(args: AllowArgs, output: Format, connection: ConnectionArgs) 
 pub async fn deny(args: DenyArgs, output: Format, connection: ConnectionArgs) -> anyhow::Result<()> {
     let What { from, to, .. } = args.what.clone();
     let (traffic, namespace) = (args.what.traffic()?, resource::namespace()?);
-    let request = DenyRequest { name: String::new(), from, to, traffic, namespace, dry_run: args.dry_run };
+    let DenyArgs { dry_run, despite_tests, .. } = args;
+    let request = DenyRequest { name: String::new(), from, to, traffic, namespace, dry_run, despite_tests };
     take_back(request, output, connection.connect().await?).await
 }
 
@@ -180,6 +195,7 @@ async fn grant(what: &What, args: &AllowArgs, output: Format, connection: Connec
         namespace: resource::namespace()?,
         dry_run: true,
         build: true,
+        despite_tests: args.despite_tests,
     };
     let planned = client.allow(request.clone()).await?.into_inner();
     if args.dry_run {

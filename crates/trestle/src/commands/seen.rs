@@ -1,12 +1,12 @@
 //! `trestle replay` and `trestle suggest`: connections that were seen, held against policies and made into policies.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde_json::Value;
 use wire::trestle::v1::{
-    ReplayRequest, ReplayResponse, ReplayedFlow, SeenFlow, SuggestRequest, SuggestResponse,
-    policies_client::PoliciesClient,
+    Flow, FlowEnd, FlowsRequest, ReplayRequest, ReplayResponse, ReplayedFlow, SeenEnd, SeenFlow,
+    SuggestRequest, SuggestResponse, flows_client::FlowsClient, policies_client::PoliciesClient,
 };
 
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
     manifest,
     output::{Format, Rows, print, warn},
 };
+
+/// Rows of what nodes have seen.
+const MOST_FLOWS: u32 = 10_000;
 
 /// Flags of `trestle replay`.
 #[derive(Debug, clap::Args)]
@@ -28,8 +31,9 @@ An end is a namespace with labels, or {\"address\": \"198.51.100.7\"}.
 Exit codes: 0 all would be decided as they are, 1 some would not; 2 for what could not be replayed.
 
 Examples:
+  trestle replay -f changed.yaml --since 7d            what nodes have seen (`trestle flows`)
   trestle replay -f changed.yaml --flows flows.json
-  trestle replay --staged --flows flows.json")]
+  trestle replay --staged --since 1h")]
 pub struct ReplayArgs {
     /// What is tried: YAML or JSON file, directory, or - for standard input
     #[arg(short, long = "file", value_name = "FILE", required_unless_present = "staged")]
@@ -37,9 +41,12 @@ pub struct ReplayArgs {
     /// As if all that is staged were in force
     #[arg(long)]
     staged: bool,
-    /// JSON file with the connections that were seen
-    #[arg(long, value_name = "FILE")]
-    flows: PathBuf,
+    /// JSON file with connections that were seen, instead of what nodes have seen
+    #[arg(long, value_name = "FILE", conflicts_with = "since")]
+    flows: Option<PathBuf>,
+    /// What nodes have seen from then on: a time, or how long ago
+    #[arg(long, value_name = "TIME", default_value = "7d")]
+    since: String,
 }
 
 /// Flags of `trestle suggest`.
@@ -47,15 +54,97 @@ pub struct ReplayArgs {
 #[command(after_help = "`trestle replay --help` shows a file of flows.
 
 Examples:
-  trestle suggest -f flows.json > suggested.yaml
-  trestle suggest -f flows.json --namespace shop | trestle apply --stage -f -")]
+  trestle suggest --since 7d > suggested.yaml          from what nodes have seen (`trestle flows`)
+  trestle suggest -f flows.json
+  trestle suggest --namespace shop | trestle apply --stage -f -")]
 pub struct SuggestArgs {
-    /// JSON file with the connections that were seen
-    #[arg(short, long = "file", value_name = "FILE")]
-    flows: PathBuf,
+    /// JSON file with connections that were seen, instead of what nodes have seen
+    #[arg(short, long = "file", value_name = "FILE", conflicts_with = "since")]
+    flows: Option<PathBuf>,
+    /// What nodes have seen from then on: a time, or how long ago
+    #[arg(long, value_name = "TIME", default_value = "7d")]
+    since: String,
     /// Only for what is in this namespace
     #[arg(short, long, default_value = "", hide_default_value = true)]
     namespace: String,
+}
+
+/// From a file, or as nodes have seen them.
+async fn seen(
+    file: Option<&PathBuf>,
+    since: String,
+    with_denied: bool,
+    connection: Connection,
+) -> anyhow::Result<Vec<SeenFlow>> {
+    if let Some(path) = file {
+        return read(path);
+    }
+    let request = FlowsRequest { since, limit: MOST_FLOWS, ..FlowsRequest::default() };
+    let mut client = FlowsClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
+    let list = client.top_flows(request).await?.into_inner();
+    if list.more {
+        warn(&format!("more was seen than the {MOST_FLOWS} most frequent connections, which are looked at"));
+    }
+    let (seen, left_out) = recorded(list.flows, with_denied);
+    if left_out > 0 {
+        warn(&format!(
+            "{left_out} rows name no port or no end that labels or an address tell; they are left out"
+        ));
+    }
+    if seen.is_empty() {
+        bail!("nodes have told of no connection in that time; see `trestle flows`");
+    }
+    Ok(seen)
+}
+
+/// What nodes tell, once for each connection: the node that it comes to tells it, and where that one does not, the node that it leaves.
+/// And how many rows cannot be said so.
+fn recorded(flows: Vec<Flow>, with_denied: bool) -> (Vec<SeenFlow>, usize) {
+    let wanted = flows.into_iter().filter(|flow| with_denied || flow.verdict != "denied");
+    let (arriving, others): (Vec<Flow>, Vec<Flow>) = wanted.partition(|flow| flow.direction == "in");
+    let mut known = BTreeSet::new();
+    let (mut seen, mut left_out) = (Vec::new(), 0);
+    for (flows, is_arriving) in [(arriving, true), (others, false)] {
+        let mut keys = Vec::new();
+        for flow in flows {
+            let ends = [&flow.from, &flow.to].map(|end| end.as_ref().and_then(seen_end));
+            let (Some(port), [Some(from), Some(to)]) = (port_of(&flow), ends) else {
+                left_out += 1;
+                continue;
+            };
+            let key = (text(&from), text(&to), flow.protocol.clone(), port);
+            if !is_arriving && known.contains(&key) {
+                continue;
+            }
+            keys.push(key);
+            let protocol = if flow.protocol == "icmpv6" { "icmp".to_owned() } else { flow.protocol };
+            seen.push(SeenFlow { from: Some(from), to: Some(to), protocol, port, count: flow.count });
+        }
+        known.extend(keys);
+    }
+    (seen, left_out)
+}
+
+/// None: it has one, and it is not known which.
+fn port_of(flow: &Flow) -> Option<u32> {
+    match flow.protocol.as_str() {
+        "tcp" | "udp" | "sctp" => flow.port.filter(|port| *port > 0),
+        "icmp" | "icmpv6" => Some(0),
+        _ => None,
+    }
+}
+
+fn seen_end(end: &FlowEnd) -> Option<SeenEnd> {
+    if let Some((namespace, _)) = end.workload.strip_prefix("Pod ").and_then(|name| name.split_once('/')) {
+        let (namespace, labels) = (namespace.to_owned(), end.labels.clone());
+        return Some(SeenEnd { namespace, labels, address: String::new() });
+    }
+    let address = end.address.clone();
+    (!address.is_empty()).then(|| SeenEnd { address, ..SeenEnd::default() })
+}
+
+fn text(end: &SeenEnd) -> String {
+    format!("{} {:?} {}", end.namespace, end.labels, end.address)
 }
 
 fn read(path: &PathBuf) -> anyhow::Result<Vec<SeenFlow>> {
@@ -69,21 +158,21 @@ pub async fn replay(args: ReplayArgs, output: Format, connection: Connection) ->
 }
 
 async fn play(args: ReplayArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let flows = read(&args.flows)?;
+    let flows = seen(args.flows.as_ref(), args.since, true, connection.clone()).await?;
     let manifests = if args.files.is_empty() { Vec::new() } else { manifest::read(args.files).await? };
     let documents = manifests.into_iter().map(|one| one.document.into_vec()).collect();
     let request = ReplayRequest { flows, documents, staged: args.staged };
     let mut policies = PoliciesClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
     let told = policies.replay(request).await?.into_inner();
     match output {
-        Format::Table => output.done(&text(&told), &told)?,
+        Format::Table => output.done(&summary(&told), &told)?,
         Format::Json | Format::Yaml => output.data(&told)?,
         Format::Wide | Format::Name => output.list(&told.changed)?,
     }
     if told.changed.is_empty() { Ok(()) } else { Err(Answer(1).into()) }
 }
 
-fn text(told: &ReplayResponse) -> String {
+fn summary(told: &ReplayResponse) -> String {
     let mut text = String::new();
     for ReplayedFlow { from, to, traffic, count, before, after, decided_before, decided_after } in
         &told.changed
@@ -118,7 +207,7 @@ impl Rows for ReplayedFlow {
 }
 
 pub async fn suggest(args: SuggestArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let flows = read(&args.flows)?;
+    let flows = seen(args.flows.as_ref(), args.since, false, connection.clone()).await?;
     let request = SuggestRequest { flows, namespace: args.namespace };
     let mut policies = PoliciesClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
     let told = policies.suggest(request).await?.into_inner();
@@ -142,4 +231,50 @@ fn yaml(told: &SuggestResponse) -> anyhow::Result<String> {
         text.push('\n');
     }
     Ok(text.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(direction: &str, from: &str, to: &str, port: Option<u32>) -> Flow {
+        let end = |text: &str| match text.split_once('/') {
+            Some(_) => FlowEnd {
+                address: "10.0.0.1".into(),
+                workload: format!("Pod {text}"),
+                labels: [("app".to_owned(), text.to_owned())].into(),
+                tags: Vec::new(),
+            },
+            None => FlowEnd { address: text.into(), ..FlowEnd::default() },
+        };
+        Flow {
+            direction: direction.into(),
+            verdict: "allowed".into(),
+            from: Some(end(from)),
+            to: Some(end(to)),
+            protocol: "tcp".into(),
+            port,
+            count: 2,
+            ..Flow::default()
+        }
+    }
+
+    #[test]
+    fn a_connection_that_two_nodes_tell_counts_once() {
+        let both = [
+            ("in", "s/a", "s/b", Some(80)),
+            ("out", "s/a", "s/b", Some(80)),
+            ("out", "s/a", "192.0.2.1", Some(443)),
+        ];
+        let both = both.map(|(direction, from, to, port)| flow(direction, from, to, port));
+        let many = flow("in", "s/a", "s/b", None);
+        let nobody = flow("in", "", "s/b", Some(80));
+        let denied = Flow { verdict: "denied".into(), ..flow("in", "s/c", "s/b", Some(80)) };
+        let all: Vec<Flow> = both.into_iter().chain([many, nobody, denied]).collect();
+        let (seen, left_out) = recorded(all.clone(), false);
+        assert_eq!((seen.len(), left_out), (2, 2), "{seen:?}");
+        assert_eq!(seen[0].from.as_ref().unwrap().namespace, "s");
+        assert_eq!(seen[1].to.as_ref().unwrap().address, "192.0.2.1");
+        assert_eq!(recorded(all, true).0.len(), 3);
+    }
 }
