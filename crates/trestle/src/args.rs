@@ -266,6 +266,9 @@ pub enum DemoClouds {
 }
 
 #[cfg(test)]
+mod documented;
+
+#[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
 
