@@ -120,7 +120,7 @@ impl Shape {
         Policy {
             document,
             pod: self.address(namespace, pod),
-            port: if number % 2 == 0 { port(EACH - 1) } else { range(EACH - 1) + 25 },
+            port: if number.is_multiple_of(2) { port(EACH - 1) } else { range(EACH - 1) + 25 },
             from: Ipv4Addr::new(a, b, c, 1),
             host: self.host_of(namespace, pod),
             namespace: name,

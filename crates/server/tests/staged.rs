@@ -167,7 +167,7 @@ async fn what_would_break_a_test_is_refused_with_the_connection_over_every_way()
     let relies =
         test("relies", json!([{"from": "shop/web-1", "to": "shop/db-0", "port": 22, "expect": "allow"}]));
     until_open(&fixture, "web-1", 22).await;
-    apply(&fixture, &[relies.clone()]).await.unwrap();
+    apply(&fixture, std::slice::from_ref(&relies)).await.unwrap();
     let AllowRequest { from, to, traffic, .. } = harmless;
     let deny = DenyRequest { from, to, traffic, ..DenyRequest::default() };
     assert_eq!(permissions.deny(deny.clone()).await.unwrap_err().code(), Code::FailedPrecondition);
@@ -203,7 +203,7 @@ async fn what_would_break_a_test_is_refused_with_the_connection_over_every_way()
     // A test that would fail from the start, and one that comes with what makes it true.
     let strict =
         test("strict", json!([{"from": "shop/web-1", "to": "shop/db-0", "port": 5432, "expect": "deny"}]));
-    assert!(apply(&fixture, &[strict.clone()]).await.is_err());
+    assert!(apply(&fixture, std::slice::from_ref(&strict)).await.is_err());
     let without = test("basics", json!([{"from": "shop/cron-0", "to": "shop/db-0", "expect": "deny"}]));
     apply(&fixture, &[strict, without, policy("web", 80)]).await.unwrap();
     assert!(!is_open(&fixture, "web-1", 5432, false).await);

@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(types(&first), ["ptp", "portmap", "bandwidth", PROGRAM]);
         assert!(fs::read_to_string(&first).unwrap().contains("waitSeconds"), "what was added to it stays");
 
-        assert_eq!(take_out(dir.path()).unwrap(), [first.clone()]);
+        assert_eq!(take_out(dir.path()).unwrap(), std::slice::from_ref(&first));
         assert_eq!(types(&first), ["ptp", "portmap", "bandwidth"]);
         assert!(take_out(dir.path()).unwrap().is_empty());
     }

@@ -30,7 +30,7 @@ pub fn retreat(desired: &Table, current: &CurrentTable) -> Vec<Table> {
             // Those of whoever is still led to them; what has the same number says the same.
             _ if place.is_of_functions() => {
                 let is_wanted =
-                    |key: &Box<[u8]>| set.elements.as_ref().is_some_and(|set| set.contains_key(key));
+                    |key: &[u8]| set.elements.as_ref().is_some_and(|wanted| wanted.contains_key(key));
                 let others = now.iter().filter(|(key, _)| !is_wanted(key));
                 others.map(|(key, element)| (key.clone(), element.clone())).collect()
             }

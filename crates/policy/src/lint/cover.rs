@@ -218,7 +218,7 @@ fn within(selector: &Selector) -> Option<NamespaceId> {
 
 /// Whether whatever meets the first meets the second.
 fn implies(terms: &[Term], then: &[Term]) -> bool {
-    terms.iter().any(|term| is_impossible(term))
+    terms.iter().any(is_impossible)
         || then.iter().all(|wanted| terms.iter().any(|term| implies_term(term, wanted)))
 }
 

@@ -64,7 +64,7 @@ fn nothing(engine: &Engine, line: &Line) -> Option<String> {
             _ => None,
         });
         let named: Option<Vec<&Arc<str>>> = named.collect();
-        let Some(named) = named.filter(|named| !named.is_empty()) else { return None };
+        let named = named.filter(|named| !named.is_empty())?;
         let destinations = match line.direction {
             Direction::In => line.applied_to(engine, rule),
             Direction::Out => &rule.groups,

@@ -61,7 +61,10 @@ fn calls(line: &str) -> Vec<Vec<String>> {
             |word: &String| word == "sudo" || word == "-E" || word == "exec" || word.contains('=');
         let simple: Vec<String> = simple.iter().skip_while(|word| is_before(word)).cloned().collect();
         if simple.first().is_some_and(|word| word == "trestle" || word.ends_with("/trestle")) {
-            calls.push(simple.into_iter().map(|word| word.trim_end_matches(';').to_owned()).collect());
+            // What stands for something is something of its form; what may be left out is.
+            let words = simple.into_iter().filter(|word| !word.starts_with('['));
+            let words = words.map(|word| if word == "HEX" { "0".repeat(64) } else { word });
+            calls.push(words.map(|word| word.trim_end_matches(';').to_owned()).collect());
         }
     }
     calls

@@ -1,6 +1,9 @@
 //! Flows: what is recorded equals what a generator sent, whoever is away meanwhile, and a port scan has few rows.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::{
+    net::{SocketAddr, UdpSocket},
+    sync::atomic::{AtomicU16, Ordering},
+};
 
 use serde_json::Value;
 
@@ -10,13 +13,16 @@ const POLICY: &str = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmet
     spec: {podSelector: {matchLabels: {pod: web}}, policyTypes: [Ingress], ingress: [{from: [{podSelector: \
     {matchLabels: {pod: client}}}], ports: [{protocol: UDP, port: 80}]}]}";
 
-/// A datagram to each of these ports, each from a socket of its own: a connection each.
+/// The kernel's own choice of ports would now and then make one connection of two.
+static SOURCE: AtomicU16 = AtomicU16::new(20_000);
+
+/// A datagram to each of these ports, each from a port of its own: a connection each.
 fn send(world: &World, from: &str, to: &str, ports: impl IntoIterator<Item = u16>) {
     let (from, to) = (&world.pods[from], world.pods[to].addresses[0]);
     let (ports, own): (Vec<u16>, _) = (ports.into_iter().collect(), from.addresses[0]);
     let sending = from.namespace.within(move || {
         for port in ports {
-            let socket = UdpSocket::bind((own, 0)).unwrap();
+            let socket = UdpSocket::bind((own, SOURCE.fetch_add(1, Ordering::Relaxed))).unwrap();
             socket.send_to(b"x", SocketAddr::new(to, port)).unwrap();
         }
     });
