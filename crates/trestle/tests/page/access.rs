@@ -102,7 +102,7 @@ fn a_phone_shows_every_view_and_every_column() {
     shop(&up);
     browser.size(390, 800, 1.0);
     browser.click(".menu");
-    browser.wait("document.querySelectorAll('nav.wide li a').length === 15");
+    browser.wait("document.querySelectorAll('nav.wide li a').length === 16");
     let out = "[...document.querySelectorAll('nav.wide li a')].filter((one) => { const box = one.getBoundingClientRect(); \
         return box.left < 0 || box.right > innerWidth || box.bottom > innerHeight || box.height < 30; }).length";
     assert_eq!(browser.eval(out), 0);
