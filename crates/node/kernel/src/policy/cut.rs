@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Deletes them from the table of connections: the next packet of each is judged as the first of a new one. O(connections
-/// of the namespace), and a question about routes for each address between which the node forwards.
+/// of the namespace), and a question about routes for each end of those that the node forwards and might not.
 pub fn forbidden(plane: &Plane) -> Result<usize, PolicyError> {
     let mut surroundings = Surroundings::open(plane).map_err(PolicyError::Addresses)?;
     let mut conntrack = Conntrack::open().map_err(|source| PolicyError::Cut(ConntrackError::Read(source)))?;
@@ -48,15 +48,17 @@ fn is_forbidden(plane: &Plane, around: &mut Surroundings, connection: &Connectio
 }
 
 fn forwarded(plane: &Plane, around: &mut Surroundings, connection: &Connection, packet: &Packet) -> Decision {
+    let across = connection.published().map_or(Passage::Routed, Passage::Published);
+    let hidden = if connection.is_hidden() { plane.decide_hidden(packet) } else { Decision::Permit };
+    // Ends within the node only ever permit more: the kernel is asked where they may matter.
+    if plane.decide_forwarded(packet, across) == Decision::Permit && hidden == Decision::Permit {
+        return Decision::Permit;
+    }
     let goes_in = around.is_inner(packet.destination);
-    let passage = match connection.published() {
-        _ if plane.is_local(packet.source) || around.is_inner(packet.source) => Passage::Inner,
-        Some(port) => Passage::Published(port),
-        None if goes_in => Passage::Inner,
-        None => Passage::Routed,
-    };
-    match plane.decide_forwarded(packet, passage) {
-        Decision::Permit if connection.is_hidden() && !goes_in => plane.decide_hidden(packet),
+    let is_from_within = plane.is_local(packet.source) || around.is_inner(packet.source);
+    let is_inner = is_from_within || goes_in && across == Passage::Routed;
+    match plane.decide_forwarded(packet, if is_inner { Passage::Inner } else { across }) {
+        Decision::Permit if !goes_in => hidden,
         decided => decided,
     }
 }
@@ -81,7 +83,7 @@ impl Surroundings {
         Ok(Self { own, inner: inner.collect(), links, asked: BTreeMap::new() })
     }
 
-    /// Whether the way to an address leads over an inner link. Where there is none, it does not: what was cut for nothing is
+    /// Whether the way to an address leads over an inner link. Where that cannot be told it does not: what was cut for nothing is
     /// judged by its next packet.
     fn is_inner(&mut self, address: IpAddr) -> bool {
         let (links, inner) = (&mut self.links, &self.inner);
