@@ -21,11 +21,12 @@ until_true() { # SECONDS WHAT COMMAND…
     sleep 0.2
   done
 }
-controller= agent=
+controller= agent= pod=
 finish() {
   [ -z "$agent" ] || kill "$agent" 2>/dev/null || true
   [ -z "$controller" ] || kill "$controller" 2>/dev/null || true
   wait 2>/dev/null || true
+  [ -z "$pod" ] || ip netns delete "$pod" 2>/dev/null || true
 }
 trap finish EXIT
 
@@ -91,16 +92,17 @@ cat >"$work/net.d/10-ptp.conflist" <<Y
 {"cniVersion": "1.0.0", "name": "lab", "plugins": [{"type": "ptp", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.77.0.0/24"}]], "dataDir": "$work/ipam"}}]}
 Y
 "$trestle" cni install --bin-dir "$work/cni" --conf-dir "$work/net.d" --socket "$work/agent.sock"
-ip netns add web
+ip netns add trestle-lab-web
+pod=trestle-lab-web
 uid=$(kubectl -n shop get pod web -o 'jsonpath={.metadata.uid}')
 network() { # add, check or del
   NETCONFPATH=$work/net.d CNI_PATH=$work/cni CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=$uid" \
-    "$cnitool" "$1" lab /run/netns/web
+    "$cnitool" "$1" lab "/run/netns/$pod"
 }
 attached() { "$trestle" agent list --socket "$work/agent.sock" -o json; }
 network add >"$work/added.log" || fail "no network for the Pod"
 attached | grep -q '"closed": false' || fail "the Pod is not attached, or closed: $(attached)"
-address=$(ip netns exec web ip -4 -o addr show eth0 | sed 's/.*inet \([0-9.]*\).*/\1/')
+address=$(ip netns exec "$pod" ip -4 -o addr show eth0 | sed 's/.*inet \([0-9.]*\).*/\1/')
 ping -c 1 -W 5 "$address" >/dev/null || fail "the node does not reach its Pod at $address"
 network check || fail "the Pod's network is not as it was made"
 network del || fail "the Pod's network does not go"

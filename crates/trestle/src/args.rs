@@ -10,9 +10,9 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, allow, audit, check, cloud, cni, doctor, flows, host, install, job, join, kubernetes,
-        link, namespace, node, object, page, plugin, policy, resource, rule, seen, service, staged, storage,
-        store, tag, trial, verify, volume,
+        access, agent, allow, audit, check, cloud, cni, doctor, flows, get, host, install, job, join,
+        kubernetes, link, namespace, node, object, page, plugin, policy, resource, rule, seen, service,
+        staged, storage, store, tag, trial, verify, volume,
     },
     output::{Output, OutputParser},
 };
@@ -124,7 +124,7 @@ pub enum Command {
     /// Store policies for a while: they go back to what they were by themselves, unless they are confirmed
     Try(trial::TryArgs),
     /// Show stored objects
-    Get(object::GetArgs),
+    Get(get::GetArgs),
     /// Delete stored objects, by name or by the YAML that describes them
     Delete(object::DeleteArgs),
     /// Network policies and what they come to

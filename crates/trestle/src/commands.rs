@@ -10,6 +10,7 @@ pub mod cni;
 pub mod doctor;
 pub mod enforcement;
 pub mod flows;
+pub mod get;
 pub mod here;
 pub mod host;
 pub mod install;
@@ -97,8 +98,8 @@ pub async fn run(command: Option<Command>, output: Format, connection: Connectio
             during("Applying", object::apply(args, output, connection.connect().await?)).await
         }
         Command::Try(args) => during("Trying", trial::run(args, output, connection.connect().await?)).await,
-        Command::Get(args) if args.is_watch() => object::get(args, output, connection.connect().await?).await,
-        Command::Get(args) => during("Reading", object::get(args, output, connection.connect().await?)).await,
+        Command::Get(args) if args.is_watch() => get::get(args, output, connection.connect().await?).await,
+        Command::Get(args) => during("Reading", get::get(args, output, connection.connect().await?)).await,
         Command::Delete(args) => {
             during("Deleting", object::delete(args, output, connection.connect().await?)).await
         }

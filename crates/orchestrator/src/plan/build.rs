@@ -1,5 +1,6 @@
 //! Puts a plan together: first what must be there, then the steps from what is there.
 
+mod endings;
 mod links;
 
 use std::{
@@ -205,14 +206,6 @@ impl<'i> Builder<'i> {
     fn existing(&self, network: &NetworkName) -> Option<&ExistingNetwork> {
         let recorded = self.inventory.networks.get(network).and_then(|record| record.adopted.as_ref());
         recorded.or_else(|| self.adopting.get(network).copied())
-    }
-
-    fn end_of(&self, network: &NetworkName) -> Action {
-        let network = network.clone();
-        match self.existing(&network) {
-            Some(_) => Action::ReleaseNetwork { network },
-            None => Action::DeleteNetwork { network },
-        }
     }
 
     fn has_residents(&self, network: &NetworkName) -> bool {
@@ -502,75 +495,6 @@ impl<'i> Builder<'i> {
         let (create, delete) =
             (Action::CreateNat { network: network.clone() }, Action::DeleteNat { network: network.clone() });
         self.ensure(Path::Nat(network.clone()), phase, create, delete, after);
-    }
-
-    /// Deletes what is not wanted any more, once no list permits its address through a tag.
-    fn remove_resources(&mut self, closing: &[(StepId, BTreeSet<model::Address>)]) {
-        for (subject, record) in self.inventory.unreadable.iter() {
-            if let Subject::Resource(name) = subject
-                && !self.intent.resources.contains_key(name)
-            {
-                self.problem(name, record.into());
-            }
-        }
-        for (name, record) in &self.inventory.resources {
-            if self.intent.resources.contains_key(name) {
-                continue;
-            }
-            if !self.knows(&name.cloud) {
-                self.problem(name, ProblemKind::UnknownCloud { cloud: name.cloud.clone() });
-                continue;
-            }
-            let address = record.state.as_ref().map(|state| state.address);
-            let after: Vec<_> = closing
-                .iter()
-                // A list may name a part of a cluster's block.
-                .filter(|(_, gone)| {
-                    address.is_some_and(|address| gone.iter().any(|one| one.overlaps(address)))
-                })
-                .map(|(step, _)| *step)
-                .collect();
-            let step = self.push(self.end_of_resource(name), after);
-            self.deleting.insert(Object::Resource(name.clone()), step);
-            self.waits(name, step);
-        }
-    }
-
-    fn end_of_resource(&self, name: &ResourceName) -> Action {
-        let resource = name.clone();
-        match self.inventory.resources.get(name).is_some_and(|record| record.attached) {
-            true => Action::DetachResource { resource },
-            false => Action::DeleteResource { resource },
-        }
-    }
-
-    fn remove_networks(&mut self, wanted: &BTreeMap<Cow<'i, NetworkName>, Ipv4Net>) {
-        for network in self.inventory.networks.keys() {
-            let is_held = self.held.contains(&network.site);
-            // Where nothing can be taken down, a network without residents is forgotten; with them, it is still theirs.
-            let is_kept = !self.deletes(&network.site.cloud) && self.has_residents(network);
-            if wanted.contains_key(network) || is_held || is_kept || !self.knows(&network.site.cloud) {
-                continue;
-            }
-            let inventory = self.inventory;
-            let in_network = |object: &Object| match object {
-                Object::Resource(name) => {
-                    inventory.resources.get(name).is_some_and(|record| record.network == *network)
-                }
-                Object::Gateway(site) => *site == network.site,
-                Object::Path(Path::Peering(peering)) => peering.ends().contains(&network),
-                Object::Path(Path::Nat(nat)) => nat == network,
-                Object::Path(Path::Link(_)) | Object::Network(_) => false,
-            };
-            let after: Vec<_> = self
-                .deleting
-                .iter()
-                .filter(|(object, _)| in_network(object))
-                .map(|(_, step)| *step)
-                .collect();
-            let step = self.push(self.end_of(network), after);
-            self.deleting.insert(Object::Network(network.clone()), step);
-        }
     }
 
     fn wait_for_paths(&mut self, waiting: &BTreeMap<Path, BTreeSet<&ResourceName>>) {
