@@ -158,7 +158,7 @@ pub(crate) fn serve(dir: &str, tls: bool) -> Result<()> {
         let server = NbdServer::bind(Arc::clone(&vault), config).await?;
         let address = server.local_addr()?;
         let backend = NbdBackend::at(vault, authority, address);
-        backend.ensure_storage(consumer, SIZE).await?;
+        backend.ensure_storage(consumer, SIZE, false).await?;
         backend.set_quota(consumer, SIZE).await?;
         backend.ensure_credentials(consumer).await?;
         let details = backend.connection_details(consumer).await?;

@@ -69,8 +69,8 @@ impl<B: Backend> Backend for Mortal<B> {
     async fn observe_all(&self) -> Result<BTreeMap<ConsumerId, Observed>, BackendError> {
         self.0.observe_all().await
     }
-    async fn ensure_storage(&self, id: ConsumerId, bytes: u64) -> Result<(), BackendError> {
-        self.1.around(self.0.ensure_storage(id, bytes)).await
+    async fn ensure_storage(&self, id: ConsumerId, bytes: u64, encrypted: bool) -> Result<(), BackendError> {
+        self.1.around(self.0.ensure_storage(id, bytes, encrypted)).await
     }
     async fn vault(&self) -> Result<VaultId, BackendError> {
         self.0.vault().await
@@ -194,8 +194,10 @@ async fn live(dir: &Path, world: &World) {
     let provider = &world.provider;
     if !ticket.exists() {
         let sources = Sources::parse(&["10.1.0.0/16"]).unwrap();
-        let minted =
-            provider.create_ticket(3600, None, sources, storage_provider::Rates::default()).await.unwrap();
+        let minted = provider
+            .create_ticket(3600, None, sources, storage_provider::Rates::default(), false)
+            .await
+            .unwrap();
         fs::write(&ticket, minted.text.expose()).unwrap();
     }
     if !id.exists() {

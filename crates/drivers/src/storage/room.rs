@@ -204,8 +204,8 @@ impl Backend for Room {
         self.ask("looked at as a whole", CHANGE, |backend| async move { backend.observe_all().await }).await
     }
 
-    async fn ensure_storage(&self, id: ConsumerId, bytes: u64) -> Result<(), BackendError> {
-        self.backend()?.ensure_storage(id, bytes).await
+    async fn ensure_storage(&self, id: ConsumerId, bytes: u64, encrypted: bool) -> Result<(), BackendError> {
+        self.backend()?.ensure_storage(id, bytes, encrypted).await
     }
 
     async fn keep_storage(&self, id: ConsumerId, bytes: u64) -> Result<(), BackendError> {
@@ -354,8 +354,13 @@ mod tests {
         async fn observe_all(&self) -> Result<BTreeMap<ConsumerId, Observed>, BackendError> {
             self.0.observe_all().await
         }
-        async fn ensure_storage(&self, id: ConsumerId, bytes: u64) -> Result<(), BackendError> {
-            self.0.ensure_storage(id, bytes).await
+        async fn ensure_storage(
+            &self,
+            id: ConsumerId,
+            bytes: u64,
+            encrypted: bool,
+        ) -> Result<(), BackendError> {
+            self.0.ensure_storage(id, bytes, encrypted).await
         }
         async fn keep_storage(&self, id: ConsumerId, bytes: u64) -> Result<(), BackendError> {
             self.0.keep_storage(id, bytes).await

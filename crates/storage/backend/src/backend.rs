@@ -119,9 +119,14 @@ pub trait Backend: Send + Sync + 'static {
     /// What is there for every consumer that has anything.
     async fn observe_all(&self) -> Result<BTreeMap<ConsumerId, Observed>, BackendError>;
 
-    /// Makes the storage with its mark, or finishes making it. Nobody can reach it yet. Never asked for once the
-    /// consumer's record says that its data was made.
-    async fn ensure_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError>;
+    /// Makes the storage with its mark, or finishes making it; `encrypted` it is, or not made at all. Nobody can reach it
+    /// yet. Never asked for once the consumer's record says that its data was made.
+    async fn ensure_storage(
+        &self,
+        consumer: ConsumerId,
+        bytes: u64,
+        encrypted: bool,
+    ) -> Result<(), BackendError>;
 
     /// Puts the shape of what was made right, and makes nothing: what is missing is an error.
     async fn keep_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError>;
@@ -226,8 +231,13 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
     async fn observe_all(&self) -> Result<BTreeMap<ConsumerId, Observed>, BackendError> {
         (**self).observe_all().await
     }
-    async fn ensure_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {
-        (**self).ensure_storage(consumer, bytes).await
+    async fn ensure_storage(
+        &self,
+        consumer: ConsumerId,
+        bytes: u64,
+        encrypted: bool,
+    ) -> Result<(), BackendError> {
+        (**self).ensure_storage(consumer, bytes, encrypted).await
     }
     async fn keep_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {
         (**self).keep_storage(consumer, bytes).await

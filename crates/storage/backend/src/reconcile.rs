@@ -163,7 +163,9 @@ impl<R: Records, B: Backend> Provider<R, B> {
                 info!(consumer = %id, "its data was made before there were marks: it is adopted and marked now");
                 self.backend.adopt_storage(id, Mark::FIRST_GENERATION).await
             }
-            Step::EnsureStorage { bytes } => self.backend.ensure_storage(id, bytes).await,
+            Step::EnsureStorage { bytes, encrypted } => {
+                self.backend.ensure_storage(id, bytes, encrypted).await
+            }
             Step::KeepStorage { bytes } => self.backend.keep_storage(id, bytes).await,
             Step::SetQuota { bytes } => self.backend.set_quota(id, bytes).await,
             Step::SetRates { rates } => self.backend.set_rates(id, rates).await,

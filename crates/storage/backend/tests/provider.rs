@@ -56,7 +56,7 @@ fn started(records: Arc<MemoryRecords>, backend: Arc<FakeBackend>, network: Arc<
 impl World {
     async fn ticket(&self) -> String {
         self.provider
-            .create_ticket(100, None, Sources::default(), Rates::default())
+            .create_ticket(100, None, Sources::default(), Rates::default(), false)
             .await
             .unwrap()
             .text
@@ -356,7 +356,7 @@ async fn consumers_from_before_marks_are_adopted_once() {
 async fn storage_without_a_record_is_reported_and_left_alone() {
     let world = world(1 << 30);
     let stray = ConsumerId::new(uuid::Uuid::from_u128(99));
-    world.backend.ensure_storage(stray, 1).await.unwrap();
+    world.backend.ensure_storage(stray, 1, false).await.unwrap();
     world.provider.reconcile_all().await.unwrap();
     assert_eq!(world.provider.orphans().await.unwrap(), [stray]);
     assert!(world.backend.observe(stray).await.unwrap().storage.is_some());
@@ -389,9 +389,10 @@ async fn forged_ids_and_bad_capacities_are_invalid_arguments() {
 #[tokio::test]
 async fn tickets_are_listed_revoked_and_forgotten() {
     let world = world(1 << 30);
-    let kept = world.provider.create_ticket(100, None, Sources::default(), Rates::default()).await.unwrap();
+    let kept =
+        world.provider.create_ticket(100, None, Sources::default(), Rates::default(), false).await.unwrap();
     let dropped =
-        world.provider.create_ticket(100, None, Sources::default(), Rates::default()).await.unwrap();
+        world.provider.create_ticket(100, None, Sources::default(), Rates::default(), false).await.unwrap();
     assert!(world.provider.revoke_ticket(&dropped.record.id).await.unwrap());
     assert!(!world.provider.revoke_ticket("nobody").await.unwrap());
     let refusal = world.provider.onboard(dropped.text.expose(), b"1", &[], ANYBODY).await.unwrap_err();
@@ -435,8 +436,11 @@ fn sources(texts: &[&str]) -> Sources {
 #[tokio::test]
 async fn the_network_opens_with_the_grant_and_closes_after_it() {
     let world = world(1 << 30);
-    let ticket =
-        world.provider.create_ticket(100, None, sources(&["10.1.0.0/16"]), Rates::default()).await.unwrap();
+    let ticket = world
+        .provider
+        .create_ticket(100, None, sources(&["10.1.0.0/16"]), Rates::default(), false)
+        .await
+        .unwrap();
     let onboard = |said: &'static str| {
         let (provider, text) = (Arc::clone(&world.provider), ticket.text.expose().to_owned());
         async move { provider.onboard(&text, b"1Mi", &[said.to_owned()], ANYBODY).await }
@@ -471,7 +475,7 @@ async fn a_network_that_does_not_follow_shows_and_is_tried_again() {
         let world = world(1 << 30);
         let ticket = world
             .provider
-            .create_ticket(100, None, sources(&["10.1.0.0/16"]), Rates::default())
+            .create_ticket(100, None, sources(&["10.1.0.0/16"]), Rates::default(), false)
             .await
             .unwrap();
         *world.network.fault.lock() = fault;
@@ -547,7 +551,7 @@ async fn a_later_client_is_given_its_state_and_told_when_it_changes() {
     let world = world(100 << 30);
     let provider = &world.provider;
     let ticket = provider
-        .create_ticket(100, Some(3 << 30), Sources::default(), Rates::default())
+        .create_ticket(100, Some(3 << 30), Sources::default(), Rates::default(), false)
         .await
         .unwrap()
         .text

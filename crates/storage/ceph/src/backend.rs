@@ -362,11 +362,19 @@ impl Backend for CephBackend {
         self.with("looking at all storage".to_owned(), all).await
     }
 
-    async fn ensure_storage(&self, consumer: ConsumerId, _bytes: u64) -> Result<(), BackendError> {
-        self.with(format!("making the pool of the consumer {consumer}"), move |cluster| {
-            cluster.make_pool(consumer)
-        })
-        .await
+    async fn ensure_storage(
+        &self,
+        consumer: ConsumerId,
+        _bytes: u64,
+        encrypted: bool,
+    ) -> Result<(), BackendError> {
+        let attempt = format!("making the pool of the consumer {consumer}");
+        if encrypted {
+            let reason = "its ticket says that what is stored for it is encrypted, which is so on the embedded storage only; \
+                          on Ceph a client encrypts its images itself (`rbd encryption format`)";
+            return Err(BackendError::failed(attempt, reason));
+        }
+        self.with(attempt, move |cluster| cluster.make_pool(consumer)).await
     }
 
     async fn keep_storage(&self, consumer: ConsumerId, _bytes: u64) -> Result<(), BackendError> {

@@ -151,7 +151,9 @@ impl Pool {
         let Some(text) = &self.mark else { return Found::Unmarked { size: 0 } };
         match parse_mark(text) {
             // A pool has no size of its own: its quota is the grant.
-            Some((volume, generation)) => Found::Whole(Mark { vault, volume, generation, size: 0 }),
+            Some((volume, generation)) => {
+                Found::Whole(Mark { vault, volume, generation, size: 0, key: None })
+            }
             None => Found::Damaged { reason: format!("its mark reads {text:?}") },
         }
     }
@@ -258,7 +260,10 @@ mod tests {
         let found =
             |mark: Option<&str>| Pool { mark: mark.map(str::to_owned), ..Pool::default() }.found(vault);
         let text = mark_text(volume, 3);
-        assert_eq!(found(Some(&text)), Found::Whole(Mark { vault, volume, generation: 3, size: 0 }));
+        assert_eq!(
+            found(Some(&text)),
+            Found::Whole(Mark { vault, volume, generation: 3, size: 0, key: None })
+        );
         assert_eq!(found(None), Found::Unmarked { size: 0 });
         for bad in ["", "x", ".1", &volume.to_string(), &format!("{volume}.x")] {
             assert!(matches!(found(Some(bad)), Found::Damaged { .. }), "{bad}");

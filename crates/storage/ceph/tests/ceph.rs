@@ -150,7 +150,7 @@ fn id(n: u128) -> ConsumerId {
 }
 
 async fn make(backend: &CephBackend, id: ConsumerId, bytes: u64) {
-    backend.ensure_storage(id, bytes).await.unwrap();
+    backend.ensure_storage(id, bytes, false).await.unwrap();
     backend.set_quota(id, bytes).await.unwrap();
     backend.ensure_credentials(id).await.unwrap();
 }
@@ -313,7 +313,7 @@ async fn what_others_did_to_our_pools_is_put_right(cluster: &Cluster, backend: &
     let foreign = format!("trestle-{}", id(9));
     cluster.admin(&["osd", "pool", "create", &foreign, "8"]);
     cluster.admin(&["osd", "pool", "application", "enable", &foreign, "cephfs"]);
-    assert!(matches!(backend.ensure_storage(id(9), MIB).await, Err(BackendError::NotOurs { .. })));
+    assert!(matches!(backend.ensure_storage(id(9), MIB, false).await, Err(BackendError::NotOurs { .. })));
     cluster.admin(&["osd", "pool", "delete", &foreign, &foreign, "--yes-i-really-really-mean-it"]);
 }
 

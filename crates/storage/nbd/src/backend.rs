@@ -84,7 +84,8 @@ impl Backend for NbdBackend {
     }
 
     async fn observe(&self, consumer: ConsumerId) -> Result<Observed, BackendError> {
-        Ok(self.vault.observe(consumer))
+        let vault = Arc::clone(&self.vault);
+        Ok(blocking(move || vault.observe(consumer)).await)
     }
 
     async fn observe_all(&self) -> Result<BTreeMap<ConsumerId, Observed>, BackendError> {
@@ -94,8 +95,13 @@ impl Backend for NbdBackend {
             .map_err(|error| BackendError::failed("listing the storage", error))
     }
 
-    async fn ensure_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {
-        self.step(consumer, "making the storage", move |vault| vault.ensure(consumer, bytes)).await
+    async fn ensure_storage(
+        &self,
+        consumer: ConsumerId,
+        bytes: u64,
+        encrypted: bool,
+    ) -> Result<(), BackendError> {
+        self.step(consumer, "making the storage", move |vault| vault.ensure(consumer, bytes, encrypted)).await
     }
 
     async fn keep_storage(&self, consumer: ConsumerId, bytes: u64) -> Result<(), BackendError> {

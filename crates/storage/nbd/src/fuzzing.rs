@@ -12,7 +12,7 @@ pub fn consumer_of(der: &[u8]) -> Option<ConsumerId> {
 
 /// A volume for a consumer that nobody has granted anything.
 pub fn make_volume(vault: &Vault, consumer: ConsumerId, name: &str, bytes: u64) {
-    vault.ensure(consumer, bytes).expect("an empty vault has room");
+    vault.ensure(consumer, bytes, false).expect("an empty vault has room");
     let tenant = vault.tenant(consumer).expect("it was made a moment ago");
-    tenant.ensure_volume(name, bytes).expect("it fits the limit");
+    tenant.ensure_volume(name, bytes, false).expect("it fits the limit");
 }

@@ -1,16 +1,83 @@
-//! A certificate authority in memory, for tests and measurements.
+//! A certificate authority in memory and keys in a directory, for tests and measurements.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer as Signer, KeyPair, KeyUsagePurpose, SanType,
 };
 
+use storage_provider::{ConsumerId, VolumeKeyId};
+
 use crate::{
     identity::{IssueError, IssuedIdentity, Issuer},
+    keys::{KeyStore, KeyStoreError, VolumeKey},
     tls::TlsIdentity,
 };
+
+/// Keys as they are, each in a file: they outlive a process that is killed, and are nothing to rely on.
+pub struct DirectoryKeys(pub PathBuf);
+
+impl DirectoryKeys {
+    /// Where a key is.
+    pub fn path(&self, consumer: ConsumerId, key: VolumeKeyId) -> PathBuf {
+        self.folder(consumer).join(key.to_string())
+    }
+
+    fn folder(&self, consumer: ConsumerId) -> PathBuf {
+        self.0.join(consumer.to_string())
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> KeyStoreError {
+    let path = path.display().to_string();
+    move |err| KeyStoreError { reason: format!("{path}: {err}") }
+}
+
+impl KeyStore for DirectoryKeys {
+    fn put(&self, consumer: ConsumerId, key: &VolumeKey) -> Result<(), KeyStoreError> {
+        let (folder, path) = (self.folder(consumer), self.path(consumer, key.id()));
+        fs::create_dir_all(&folder).map_err(failed(&folder))?;
+        files::write(&path, key.expose()).map_err(failed(&path))
+    }
+
+    fn get(&self, consumer: ConsumerId, key: VolumeKeyId) -> Result<Option<VolumeKey>, KeyStoreError> {
+        let path = self.path(consumer, key);
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let bytes =
+                    bytes.try_into().map_err(|_| KeyStoreError { reason: "it is no key".to_owned() })?;
+                Ok(Some(VolumeKey::new(bytes)))
+            }
+            Err(err) if err.kind() == ErrorKind::NotFound => Ok(None),
+            Err(err) => Err(failed(&path)(err)),
+        }
+    }
+
+    fn list(&self, consumer: ConsumerId) -> Result<BTreeSet<VolumeKeyId>, KeyStoreError> {
+        let folder = self.folder(consumer);
+        let entries = match fs::read_dir(&folder) {
+            Err(err) if err.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
+            entries => entries.map_err(failed(&folder))?,
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        Ok(names.filter_map(|name| name.parse().ok().map(VolumeKeyId)).collect())
+    }
+
+    fn remove(&self, consumer: ConsumerId, key: VolumeKeyId) -> Result<(), KeyStoreError> {
+        let path = self.path(consumer, key);
+        match fs::remove_file(&path) {
+            Err(err) if err.kind() != ErrorKind::NotFound => Err(failed(&path)(err)),
+            _ => Ok(()),
+        }
+    }
+}
 
 pub struct TestAuthority {
     signer: Signer<'static, KeyPair>,

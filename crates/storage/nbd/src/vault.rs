@@ -11,6 +11,7 @@
 //!         /volumes/<id>/<volume>~<n> the same, of volumes that were copied or have snapshots
 //!         /trash/<id>/<n>/           on its way out
 //! ```
+//! Keys of encrypted volumes are kept elsewhere ([`KeyStore`]); what is here names them. They are destroyed before the data is.
 //! A consumer's record is written before its data is made and removed after its data is trashed, so data without a
 //! record does not come from a crash.
 
@@ -40,6 +41,7 @@ use self::{
 use crate::{
     disk::Disk,
     identity::{Fingerprint, IssueError},
+    keys::{KeyStore, KeyStoreError, Keyring, NoKeys},
     volume::OpenVolumeError,
 };
 
@@ -93,6 +95,8 @@ pub enum VaultError {
     NoVolume { consumer: ConsumerId, name: String },
     #[error("the consumer {consumer} has {most} volumes, which is the most there can be")]
     TooManyVolumes { consumer: ConsumerId, most: usize },
+    #[error("the key of an encrypted volume cannot be made, kept or destroyed")]
+    Key(#[from] KeyStoreError),
     #[error("the grant is used up")]
     Full,
     #[error("the volume {name:?} cannot be written now")]
@@ -116,6 +120,7 @@ pub struct Vault {
     reserve: u64,
     identity: Identity,
     disk: Disk,
+    keys: Arc<dyn KeyStore>,
     tenants: RwLock<HashMap<ConsumerId, Arc<Tenant>>>,
     /// One maker or remover of tenants at a time.
     making: Mutex<()>,
@@ -143,6 +148,15 @@ impl Vault {
 
     /// The same, for a directory of which something is known: another one is not taken for it.
     pub fn open_expected(config: VaultConfig, expected: &Expected) -> Result<Self, VaultError> {
+        Self::open_with(config, expected, Arc::new(NoKeys))
+    }
+
+    /// The same, with a place for the keys of encrypted volumes.
+    pub fn open_with(
+        config: VaultConfig,
+        expected: &Expected,
+        keys: Arc<dyn KeyStore>,
+    ) -> Result<Self, VaultError> {
         let VaultConfig { root, reserve } = config;
         if expected.vault.is_some() && Identity::read(&root)?.is_none() {
             // Not even a directory is made where a disk may be missing.
@@ -159,12 +173,21 @@ impl Vault {
         })?;
         let identity = Identity::opened(&root, expected)?;
         let (tenants, making) = (RwLock::default(), Mutex::new(()));
-        let vault = Self { root, reserve, identity, disk: Disk::default(), tenants, making, _lock: lock };
+        let disk = Disk::default();
+        let vault = Self { root, reserve, identity, disk, keys, tenants, making, _lock: lock };
         for id in vault.ids("consumers")? {
-            let tenant = Tenant::open(&vault.root, id, identity);
+            let tenant = vault.open_tenant(id);
             vault.tenants.write().insert(id, Arc::new(tenant));
         }
         Ok(vault)
+    }
+
+    fn open_tenant(&self, id: ConsumerId) -> Tenant {
+        Tenant::open(&self.root, id, self.identity, self.keyring(id))
+    }
+
+    fn keyring(&self, consumer: ConsumerId) -> Keyring {
+        Keyring::new(consumer, Arc::clone(&self.keys))
     }
 
     /// Which vault it is.
@@ -265,7 +288,7 @@ impl Vault {
     }
 
     /// Makes the tenant and its default volume, or lets the volume grow.
-    pub(crate) fn ensure(&self, consumer: ConsumerId, bytes: u64) -> Result<(), VaultError> {
+    pub(crate) fn ensure(&self, consumer: ConsumerId, bytes: u64, encrypted: bool) -> Result<(), VaultError> {
         let _making = self.making.lock();
         let tenant = match self.find(consumer) {
             Some(tenant) => tenant,
@@ -277,12 +300,12 @@ impl Vault {
                 self.admit(consumer)?
             }
         };
-        tenant.ensure_volume(DEFAULT_VOLUME, bytes)
+        tenant.ensure_volume(DEFAULT_VOLUME, bytes, encrypted)
     }
 
     fn admit(&self, consumer: ConsumerId) -> Result<Arc<Tenant>, VaultError> {
         Record::default().write(&self.root, consumer)?;
-        let tenant = Arc::new(Tenant::open(&self.root, consumer, self.identity));
+        let tenant = Arc::new(self.open_tenant(consumer));
         self.tenants.write().insert(consumer, Arc::clone(&tenant));
         Ok(tenant)
     }
@@ -316,12 +339,16 @@ impl Vault {
         }
         Record::remove(&self.root, consumer)?;
         self.tenants.write().remove(&consumer);
-        Ok(())
+        // There is no way back from here. Killed before this, purging does it.
+        Ok(self.keyring(consumer).destroy_all()?)
     }
 
     /// Deletes what is in the trash of a consumer.
     pub(crate) fn purge(&self, consumer: ConsumerId) -> Result<(), VaultError> {
         let bin = self.trash_of(consumer);
+        if self.find(consumer).is_none() {
+            self.keyring(consumer).destroy_all()?;
+        }
         remove_tree(&bin).map_err(files("deleting", &bin))
     }
 

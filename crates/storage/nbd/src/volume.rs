@@ -9,11 +9,13 @@
 //!   failed write, lost client:  gate (alone)    ─► look at the file: what is really there
 //!   snapshot: gate (alone)  ─► sync             ─► written down             ─► a new top layer
 //! ```
-//! The gate keeps a trim from freeing a block between a writer's look at the map and its write.
+//! The gate keeps a trim from freeing a block between a writer's look at the map and its write, and a write that fills a
+//! block of an encrypted volume in part from losing what others write beside it.
 
 mod create;
 mod flush;
 mod layer;
+mod medium;
 mod syscalls;
 #[cfg(test)]
 mod tests;
@@ -155,6 +157,38 @@ impl Volume {
 
     /// Writes; with `durable`, it is on disk when this returns.
     pub(crate) fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Errno> {
+        match self.top.load().medium.takes(offset, data.len()) {
+            true => self.write_as_it_is(offset, data, durable),
+            false => self.write_in_whole_blocks(offset, data, durable),
+        }
+    }
+
+    /// Writes what begins or ends within a block of an encrypted volume.
+    fn write_in_whole_blocks(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Errno> {
+        let blocks = touched(offset, data.len() as u64);
+        let claimed = {
+            let _gate = self.gate.read();
+            self.check_writable()?;
+            self.top.load().claim(blocks.clone())?
+        };
+        let parts = by_blocks(offset, data).into_iter().filter(|(_, part)| !part.is_empty());
+        let written = parts.into_iter().try_for_each(|(at, part)| {
+            if self.top.load().medium.takes(at, part.len()) {
+                return self.write_as_it_is(at, part, false);
+            }
+            let _alone = self.gate.write();
+            self.check_writable()?;
+            self.top.load().patch(at, part)
+        });
+        let written = written.and_then(|()| if durable { self.flush() } else { Ok(()) });
+        written.inspect_err(|_| {
+            if claimed > 0 {
+                self.recount(blocks);
+            }
+        })
+    }
+
+    fn write_as_it_is(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Errno> {
         let length = data.len() as u64;
         loop {
             let gate = self.gate.read();
@@ -163,7 +197,7 @@ impl Volume {
             let Some(block) = top.torn(offset, length) else {
                 let blocks = touched(offset, length);
                 let claimed = top.claim(blocks.clone())?;
-                let written = syscalls::write_all(&top.file, offset, data, durable);
+                let written = top.medium.write_all(offset, data, durable);
                 if written.is_ok() {
                     top.in_place(blocks.clone());
                 }
@@ -214,9 +248,9 @@ impl Volume {
             return Ok(true);
         }
         if top.has_below() {
-            return top.read(offset, into, &mut |file, at, part| Ok(syscalls::read_cached(file, at, part)));
+            return top.read(offset, into, &mut |medium, at, part| Ok(medium.read_cached(at, part)));
         }
-        Ok(syscalls::read_cached(&top.file, offset, into))
+        Ok(top.medium.read_cached(offset, into))
     }
 
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
@@ -225,25 +259,26 @@ impl Volume {
         if top.has_below() || self.read_only {
             return top.read(offset, into, &mut layer::whole).map(|_| ());
         }
-        syscalls::read_exact(&top.file, offset, into)
+        top.medium.read_exact(offset, into)
     }
 
-    /// Whether all of it is in one file.
+    /// Whether all of it is in one file, as it is.
     pub(crate) fn is_flat(&self) -> bool {
-        !self.read_only && !self.top.load().has_below()
+        let top = self.top.load();
+        !self.read_only && !top.has_below() && !top.medium.is_encrypted()
     }
 
     /// Sends a range of a flat volume to a socket straight from the page cache.
     pub(crate) fn send(&self, offset: u64, length: u64, socket: &TcpStream) -> Result<(), Errno> {
         self.check_open()?;
-        syscalls::send_all(&self.top.load().file, offset, length, socket)
+        self.top.load().medium.send_all(offset, length, socket)
     }
 
     /// Starts reading a range into the page cache.
     pub(crate) fn prefetch(&self, offset: u64, length: u64) -> Result<(), Errno> {
         self.check_open()?;
         for layer in self.top().chain() {
-            syscalls::prefetch(&layer.file, offset, length);
+            syscalls::prefetch(layer.medium.file(), offset, length);
         }
         Ok(())
     }
@@ -357,6 +392,17 @@ impl Volume {
             })
             .collect()
     }
+}
+
+/// Bytes in three parts: up to the first border of blocks, whole blocks, and what is left.
+fn by_blocks(offset: u64, data: &[u8]) -> [(u64, &[u8]); 3] {
+    let length = data.len() as u64;
+    let head = (offset.next_multiple_of(BLOCK) - offset).min(length);
+    let body = (length - head) / BLOCK * BLOCK;
+    let at = |bytes: u64| usize::try_from(bytes).expect("it is within the data");
+    let (first, rest) = data.split_at(at(head));
+    let (middle, last) = rest.split_at(at(body));
+    [(offset, first), (offset + head, middle), (offset + head + body, last)]
 }
 
 /// The blocks a byte range touches.

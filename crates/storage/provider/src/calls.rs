@@ -93,6 +93,7 @@ pub fn decide_onboard(
         created_at: view.now,
         name: if is_name(name) { name.to_owned() } else { String::new() },
         rates: ticket.rates,
+        encrypted: ticket.encrypted || view.terms.encrypted,
         labels: BTreeMap::new(),
         kept_until: None,
         data: Data::Nothing,

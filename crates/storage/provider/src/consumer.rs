@@ -92,6 +92,9 @@ pub struct Consumer {
     /// How much it is served in a second.
     #[serde(default, skip_serializing_if = "Rates::is_unlimited")]
     pub rates: Rates,
+    /// Whether what is stored for it is encrypted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encrypted: bool,
     /// What it is labelled with.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -167,6 +170,7 @@ pub(crate) mod tests {
             created_at: 0,
             name: String::new(),
             rates: Rates::default(),
+            encrypted: false,
             labels: BTreeMap::new(),
             kept_until: None,
             data: Data::Nothing,

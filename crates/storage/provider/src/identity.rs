@@ -31,6 +31,11 @@ pub struct VaultId(pub Uuid);
 #[serde(transparent)]
 pub struct VolumeId(pub Uuid);
 
+/// The key a volume is encrypted with. It is made of the key itself, so that another key is not taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct VolumeKeyId(pub Uuid);
+
 impl fmt::Display for VaultId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -38,6 +43,12 @@ impl fmt::Display for VaultId {
 }
 
 impl fmt::Display for VolumeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for VolumeKeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -52,6 +63,9 @@ pub struct Mark {
     pub generation: u64,
     /// Bytes; a volume that holds less was cut.
     pub size: u64,
+    /// What it is encrypted with; absent: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<VolumeKeyId>,
 }
 
 impl Mark {
@@ -98,6 +112,11 @@ pub enum Found {
     },
     /// Its vault was put back as it had been before this volume was served last.
     Older,
+    /// It is encrypted, and its key cannot be had.
+    Locked {
+        mark: Mark,
+        reason: String,
+    },
     /// It cannot be told what it is.
     Damaged {
         reason: String,
@@ -125,6 +144,10 @@ pub enum Loss {
     Short { volume: String, from: u64, to: u64 },
     #[error("its volume {volume:?} is damaged: {reason}; {ways}", ways = WAYS)]
     Damaged { volume: String, reason: String },
+    #[error(
+        "its volume {volume:?} is encrypted and cannot be opened: {reason}; bring the key back, or give the data up with `trestle volume recreate --data-is-lost`"
+    )]
+    Locked { volume: String, reason: String },
 }
 
 /// What an administrator can do about it.
@@ -197,7 +220,9 @@ fn compare(
     }
     let expected = made.iter().filter(|(_, made)| !gone.contains(&made.volume));
     let lost = expected.into_iter().find_map(|(name, made)| match found.get(name) {
-        Some(Found::Whole(mark)) if (mark.vault, mark.volume) != (made.vault, made.volume) => {
+        Some(Found::Whole(mark))
+            if (mark.vault, mark.volume, mark.key) != (made.vault, made.volume, made.key) =>
+        {
             Some(Loss::Foreign { volume: name.clone() })
         }
         Some(Found::Whole(mark)) if mark.generation < made.generation => {
@@ -217,6 +242,7 @@ fn unlike(name: &str, found: &Found) -> Option<Loss> {
         Found::Missing => Loss::Missing { volume },
         Found::Short { mark, size } => Loss::Short { volume, from: mark.size, to: *size },
         Found::Older => Loss::Older { volume },
+        Found::Locked { reason, .. } => Loss::Locked { volume, reason: reason.clone() },
         Found::Damaged { reason } => Loss::Damaged { volume, reason: reason.clone() },
     })
 }
@@ -228,7 +254,7 @@ mod tests {
     const HERE: VaultId = VaultId(Uuid::from_u128(1));
 
     fn mark(volume: u128, generation: u64) -> Mark {
-        Mark { vault: HERE, volume: VolumeId(Uuid::from_u128(volume)), generation, size: 10 }
+        Mark { vault: HERE, volume: VolumeId(Uuid::from_u128(volume)), generation, size: 10, key: None }
     }
 
     fn made(mark: Mark) -> Data {
@@ -263,6 +289,13 @@ mod tests {
         ));
         assert!(matches!(lost(Found::Damaged { reason: String::new() }), Loss::Damaged { .. }));
         assert!(matches!(lost(Found::Older), Loss::Older { .. }));
+        assert!(matches!(
+            lost(Found::Locked { mark: mark(1, 5), reason: String::new() }),
+            Loss::Locked { .. }
+        ));
+        // Neither is what was encrypted served as it is, nor what was not decrypted.
+        let key = Some(VolumeKeyId(Uuid::from_u128(7)));
+        assert!(matches!(lost(Found::Whole(Mark { key, ..mark(1, 5) })), Loss::Foreign { .. }));
         assert_eq!(verdict(&data, &BTreeMap::new()), Verdict::Lost(Loss::Everything));
         // A second volume that the record has not heard of yet is no loss.
         let mut both = found(Found::Whole(mark(1, 5)));

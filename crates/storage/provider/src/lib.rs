@@ -37,7 +37,7 @@ pub use consumer::{Consumer, Event, Phase, TransitionError};
 pub use desired::{DesiredState, desired_state};
 pub use grant::{GrantError, Ledger, LedgerError, grant};
 pub use id::{ConsumerId, IdSealer, ParseConsumerIdError, SealError, SealKey, SealKeyId, UnsealError};
-pub use identity::{Data, Found, Loss, Mark, VaultId, Verdict, VolumeId, judge};
+pub use identity::{Data, Found, Loss, Mark, VaultId, Verdict, VolumeId, VolumeKeyId, judge};
 pub use plan::{NetworkState, Observed, ObservedStorage, Plan, Reached, Step, plan};
 pub use quantity::{Format, ParseQuantityError, Quantity};
 pub use rates::{Rates, RatesError};

@@ -78,6 +78,7 @@ pub enum Step {
     /// Make the pool or volume, or finish making it.
     EnsureStorage {
         bytes: u64,
+        encrypted: bool,
     },
     /// Put the shape of what was made before right, and make nothing.
     KeepStorage {
@@ -144,7 +145,7 @@ pub fn plan(
     network: NetworkState,
     now: u64,
 ) -> Plan {
-    let Consumer { data, phase, granted, .. } = consumer;
+    let Consumer { data, phase, granted, encrypted, .. } = consumer;
     if consumer.is_deleting() {
         return match data.elsewhere(vault) {
             Some(loss) => Plan { steps: Vec::new(), then: Reached::Lost(loss) },
@@ -156,7 +157,8 @@ pub fn plan(
     match judge(data, never_ready, vault, &observed.found, &observed.gone, observed.trouble.as_deref()) {
         Verdict::Lost(loss) => Plan { steps: Vec::new(), then: Reached::Lost(loss) },
         Verdict::Fresh => {
-            upkeep(consumer, Vec::new(), Step::EnsureStorage { bytes: *granted }, observed, network)
+            let make = Step::EnsureStorage { bytes: *granted, encrypted: *encrypted };
+            upkeep(consumer, Vec::new(), make, observed, network)
         }
         Verdict::Same => {
             upkeep(consumer, Vec::new(), Step::KeepStorage { bytes: *granted }, observed, network)
@@ -267,8 +269,15 @@ mod tests {
         let steps = plan(&example(1, 10), &Observed::default(), NetworkState::Unmanaged).steps;
         assert_eq!(
             steps,
-            [Step::EnsureStorage { bytes: 10 }, Step::SetQuota { bytes: 10 }, Step::EnsureCredentials]
+            [
+                Step::EnsureStorage { bytes: 10, encrypted: false },
+                Step::SetQuota { bytes: 10 },
+                Step::EnsureCredentials
+            ]
         );
+        let encrypted = Consumer { encrypted: true, ..example(1, 10) };
+        let steps = plan(&encrypted, &Observed::default(), NetworkState::Unmanaged).steps;
+        assert_eq!(steps[0], Step::EnsureStorage { bytes: 10, encrypted: true });
     }
 
     #[test]
@@ -276,7 +285,7 @@ mod tests {
         let observed = Observed { storage: storage(None, 3), credentials: true, ..Observed::default() };
         assert_eq!(
             plan(&example(1, 10), &observed, NetworkState::Unmanaged).steps,
-            [Step::EnsureStorage { bytes: 10 }, Step::SetQuota { bytes: 10 }]
+            [Step::EnsureStorage { bytes: 10, encrypted: false }, Step::SetQuota { bytes: 10 }]
         );
     }
 
@@ -332,7 +341,8 @@ mod tests {
 
     #[test]
     fn data_that_is_not_what_was_made_is_left_alone() {
-        let mark = Mark { vault: HERE, volume: VolumeId(Uuid::from_u128(2)), generation: 1, size: 10 };
+        let mark =
+            Mark { vault: HERE, volume: VolumeId(Uuid::from_u128(2)), generation: 1, size: 10, key: None };
         let mut consumer = example(1, 10);
         consumer.data = Data::Made([("data".to_owned(), mark)].into());
         consumer.phase = Phase::Ready;

@@ -18,11 +18,13 @@ pub struct Terms {
     pub limit: TicketLimit,
     /// What a client is granted that names no capacity, with a ticket that names none either.
     pub capacity: u64,
+    /// Whatever is stored is encrypted, also where the ticket does not say so.
+    pub encrypted: bool,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { limit: TicketLimit::default(), capacity: 10 << 30 }
+        Self { limit: TicketLimit::default(), capacity: 10 << 30, encrypted: false }
     }
 }
 

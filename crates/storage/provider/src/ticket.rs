@@ -90,6 +90,8 @@ pub struct VerifiedTicket {
     pub sources: Sources,
     /// How much its consumer is served in a second.
     pub rates: Rates,
+    /// Whether what is stored for its consumer is encrypted.
+    pub encrypted: bool,
 }
 
 /// What an administrator wants in a new ticket.
@@ -106,6 +108,8 @@ pub struct MintRequest {
     pub sources: Sources,
     /// How much its consumer is served in a second.
     pub rates: Rates,
+    /// Whether what is stored for its consumer is encrypted.
+    pub encrypted: bool,
 }
 
 /// A new ticket: the text goes to the administrator and nowhere else, the record to the store.
@@ -152,6 +156,7 @@ impl TicketText {
             limit: payload.limit()?,
             sources: payload.sources()?,
             rates: payload.rates()?,
+            encrypted: payload.encrypted,
             id: payload.id,
         })
     }
@@ -180,6 +185,7 @@ pub(crate) fn mint(key: &SigningKey, request: &MintRequest) -> MintedTicket {
         limit: request.limit,
         sources: request.sources.clone(),
         rates: request.rates,
+        encrypted: request.encrypted,
         state: TicketState::Issued,
     };
     let text = Secret::new(format!("{}.{}", STANDARD.encode(&payload), STANDARD.encode(&signature)));

@@ -48,6 +48,8 @@ pub struct VolumeStatus {
     pub writer: Option<String>,
     /// When a client read or wrote it last, since the process started.
     pub last_used: Option<u64>,
+    /// What it holds is encrypted.
+    pub encrypted: bool,
     /// Why it cannot be used now.
     pub trouble: Option<String>,
 }
@@ -60,11 +62,14 @@ pub enum VolumeWish {
         name: String,
         size: u64,
         from: Option<String>,
+        /// It must be encrypted; a copy is if what it is made of is.
+        encrypted: bool,
     },
     /// A new volume that is filled from elsewhere before anybody can use it.
     Import {
         name: String,
         size: u64,
+        encrypted: bool,
     },
     Resize {
         name: String,
@@ -126,10 +131,12 @@ pub enum VolumeStep {
     Create {
         name: String,
         size: u64,
+        encrypted: bool,
     },
     Import {
         name: String,
         size: u64,
+        encrypted: bool,
     },
     Copy {
         name: String,
@@ -170,6 +177,21 @@ pub enum VolumeStep {
     Unpublish {
         name: String,
     },
+}
+
+impl VolumeStep {
+    /// The same step where all that is new is encrypted.
+    pub fn encrypted(self, always: bool) -> Self {
+        match self {
+            Self::Create { name, size, encrypted } => {
+                Self::Create { name, size, encrypted: encrypted || always }
+            }
+            Self::Import { name, size, encrypted } => {
+                Self::Import { name, size, encrypted: encrypted || always }
+            }
+            other => other,
+        }
+    }
 }
 
 /// What a refusal comes to for the caller.
@@ -217,6 +239,10 @@ pub enum VolumeRefusal {
     Default,
     #[error("{name:?} is a snapshot, which stays as it is; make a volume of it with `--from`")]
     ReadOnly { name: String },
+    #[error(
+        "{from:?} is not encrypted, and a copy shares its blocks; export it and import it into a new volume that is"
+    )]
+    SourceNotEncrypted { from: String },
     #[error("{from:?} is no snapshot of {name:?}")]
     NotItsSnapshot { name: String, from: String },
     #[error(
@@ -250,6 +276,7 @@ impl VolumeRefusal {
             | Self::Writer
             | Self::NoSize
             | Self::BelowSource { .. }
+            | Self::SourceNotEncrypted { .. }
             | Self::NotItsSnapshot { .. } => VolumeCode::Invalid,
             Self::Missing { .. } => VolumeCode::Missing,
             Self::Exists { .. } => VolumeCode::Exists,
@@ -303,8 +330,10 @@ pub fn decide_volume(
     granted: u64,
 ) -> Result<VolumeStep, VolumeRefusal> {
     match wish {
-        VolumeWish::Create { name, size, from } => create(name, *size, from.as_deref(), volumes, granted),
-        VolumeWish::Import { name, size } => import(name, *size, volumes, granted),
+        VolumeWish::Create { name, size, from, encrypted } => {
+            create(name, *size, from.as_deref(), *encrypted, volumes, granted)
+        }
+        VolumeWish::Import { name, size, encrypted } => import(name, *size, *encrypted, volumes, granted),
         VolumeWish::Resize { name, size } => resize(name, *size, volumes, granted),
         VolumeWish::Delete { name, kept_until } => delete(name, *kept_until, volumes),
         VolumeWish::Keep { name } => match there(name, volumes)?.kept_until {
@@ -366,6 +395,7 @@ fn create(
     name: &str,
     size: u64,
     from: Option<&str>,
+    encrypted: bool,
     volumes: &Volumes,
     granted: u64,
 ) -> Result<VolumeStep, VolumeRefusal> {
@@ -379,19 +409,26 @@ fn create(
     // Asked again, it is told what it got, whatever became of the source meanwhile.
     if let Some(known) = known {
         let same_size = known.size == size.next_multiple_of(BLOCK) || (size == 0 && from.is_some());
-        if same_size && known.origin.as_deref() == from && !known.importing {
+        let same = same_size && known.origin.as_deref() == from && !known.importing;
+        if same && (known.encrypted || !encrypted) {
             return Ok(VolumeStep::Nothing);
         }
         let origin = known.origin.as_ref().map_or(String::new(), |origin| format!(", made of {origin:?}"));
-        let what = format!("of {} bytes{origin}", known.size);
+        let plain = if same { ", not encrypted" } else { "" };
+        let what = format!("of {} bytes{origin}{plain}", known.size);
         return Err(VolumeRefusal::Exists { name: name.to_owned(), what });
     }
     if volumes.len() >= MOST_VOLUMES {
         return Err(VolumeRefusal::TooMany);
     }
     let name = name.to_owned();
-    let Some(from) = from else { return Ok(VolumeStep::Create { name, size: within(size, granted)? }) };
+    let Some(from) = from else {
+        return Ok(VolumeStep::Create { name, size: within(size, granted)?, encrypted });
+    };
     let source = usable(from, volumes)?;
+    if encrypted && !source.encrypted {
+        return Err(VolumeRefusal::SourceNotEncrypted { from: from.to_owned() });
+    }
     let (from, least) = (from.to_owned(), source.size);
     let size = if size == 0 { least } else { size };
     if size < least {
@@ -401,16 +438,24 @@ fn create(
 }
 
 /// One that broke off is begun again.
-fn import(name: &str, size: u64, volumes: &Volumes, granted: u64) -> Result<VolumeStep, VolumeRefusal> {
-    if volumes.get(name).is_some_and(|known| known.importing && known.size == size) {
+fn import(
+    name: &str,
+    size: u64,
+    encrypted: bool,
+    volumes: &Volumes,
+    granted: u64,
+) -> Result<VolumeStep, VolumeRefusal> {
+    let begun =
+        |known: &VolumeStatus| known.importing && known.size == size && (known.encrypted || !encrypted);
+    if volumes.get(name).is_some_and(begun) {
         return Ok(VolumeStep::Nothing);
     }
     if let Some(known) = volumes.get(name).filter(|known| known.kept_until.is_none()) {
         let what = format!("of {} bytes; import into a new one", known.size);
         return Err(VolumeRefusal::Exists { name: name.to_owned(), what });
     }
-    match create(name, size, None, volumes, granted)? {
-        VolumeStep::Create { name, size } => Ok(VolumeStep::Import { name, size }),
+    match create(name, size, None, encrypted, volumes, granted)? {
+        VolumeStep::Create { name, size, encrypted } => Ok(VolumeStep::Import { name, size, encrypted }),
         other => Ok(other),
     }
 }

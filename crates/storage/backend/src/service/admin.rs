@@ -21,11 +21,12 @@ impl<R: Records, B: Backend> Provider<R, B> {
         limit: Option<u64>,
         sources: Sources,
         rates: Rates,
+        encrypted: bool,
     ) -> Result<MintedTicket, Refusal> {
         let mut id = [0; 16];
         aws_lc_rs::rand::fill(&mut id).map_err(provider_fault)?;
         let id = uuid::Builder::from_random_bytes(id).into_uuid().to_string();
-        let request = MintRequest { id, now: self.now(), lifetime, limit, sources, rates };
+        let request = MintRequest { id, now: self.now(), lifetime, limit, sources, rates, encrypted };
         let minted = self.keys.read().mint(&request).map_err(provider_fault)?;
         let change = Change::PutTicket { expected: Version::ABSENT, value: minted.record.clone() };
         self.records.commit(vec![change]).await.map_err(provider_fault)?;

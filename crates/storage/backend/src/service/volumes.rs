@@ -52,7 +52,8 @@ impl<R: Records, B: Backend> Provider<R, B> {
         let _worker = self.work_on(id).await;
         let consumer = self.usable(id).await?;
         let volumes = self.backend.volumes(id).await.map_err(volume_refusal)?;
-        let step = decide_volume(wish, &volumes, consumer.granted)?;
+        let encrypted = consumer.encrypted || self.terms.encrypted;
+        let step = decide_volume(wish, &volumes, consumer.granted)?.encrypted(encrypted);
         let changed = step != VolumeStep::Nothing;
         if changed {
             self.backend.change_volume(id, step).await.map_err(volume_refusal)?;

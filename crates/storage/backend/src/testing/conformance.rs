@@ -54,7 +54,7 @@ async fn nothing_is_there_at_first(subject: &impl Subject, id: ConsumerId) {
 
 async fn make(backend: &impl Backend, id: ConsumerId) {
     for _ in 0..2 {
-        assert_eq!(backend.ensure_storage(id, GRANT).await, Ok(()));
+        assert_eq!(backend.ensure_storage(id, GRANT, false).await, Ok(()));
         assert_eq!(backend.set_quota(id, GRANT).await, Ok(()));
         assert_eq!(backend.ensure_credentials(id).await, Ok(()));
     }

@@ -149,7 +149,7 @@ pub const VAULT: VaultId = VaultId(Uuid::from_u128(0xfa4e));
 fn fresh_mark(generation: u64) -> Mark {
     static MADE: AtomicU64 = AtomicU64::new(1);
     let volume = VolumeId(Uuid::from_u128(MADE.fetch_add(1, Ordering::Relaxed).into()));
-    Mark { vault: VAULT, volume, generation, size: 0 }
+    Mark { vault: VAULT, volume, generation, size: 0, key: None }
 }
 
 #[async_trait]
@@ -172,7 +172,12 @@ impl Backend for FakeBackend {
         Ok(all.filter(|(_, observed)| *observed != Observed::default()).collect())
     }
 
-    async fn ensure_storage(&self, consumer: ConsumerId, _bytes: u64) -> Result<(), BackendError> {
+    async fn ensure_storage(
+        &self,
+        consumer: ConsumerId,
+        _bytes: u64,
+        _encrypted: bool,
+    ) -> Result<(), BackendError> {
         self.change("ensure_storage", consumer, |kept, _| {
             kept.storage.get_or_insert(ObservedStorage { quota: None, used: 0, in_shape: true });
             kept.mark.get_or_insert_with(|| fresh_mark(1));

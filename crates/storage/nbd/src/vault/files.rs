@@ -10,7 +10,7 @@ use std::{
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
-use storage_provider::{ConsumerId, Mark, VolumeId};
+use storage_provider::{ConsumerId, Mark, VolumeId, VolumeKeyId};
 
 use super::{VaultError, files};
 use crate::identity::Fingerprint;
@@ -30,6 +30,9 @@ pub(super) struct Record {
     /// Volumes that were deleted: who still expects them has not heard of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) gone: Vec<VolumeId>,
+    /// Keys that nothing is encrypted with any more: they are to be destroyed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) spent: BTreeSet<VolumeKeyId>,
     pub(super) credential: Option<Credential>,
 }
 
@@ -123,6 +126,23 @@ impl Record {
     /// Every file that some volume needs.
     pub(super) fn files(&self) -> BTreeSet<String> {
         self.volumes.keys().flat_map(|name| self.files_of(name)).collect()
+    }
+
+    /// The mark beside a file.
+    fn mark_of(&self, file: &str) -> Option<Mark> {
+        let tops = || self.volumes.iter().find(|(name, entry)| entry.file.as_ref().unwrap_or(name) == file);
+        self.frozen.get(file).map(|frozen| frozen.mark).or_else(|| tops()?.1.mark)
+    }
+
+    /// What a file is encrypted with.
+    pub(super) fn key_of(&self, file: &str) -> Option<VolumeKeyId> {
+        self.mark_of(file)?.key
+    }
+
+    /// What anything is encrypted with.
+    pub(super) fn keys(&self) -> BTreeSet<VolumeKeyId> {
+        let tops = self.volumes.values().filter_map(|entry| entry.mark);
+        tops.chain(self.frozen.values().map(|frozen| frozen.mark)).filter_map(|mark| mark.key).collect()
     }
 
     /// Whether clients can open it.

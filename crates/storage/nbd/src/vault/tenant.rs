@@ -26,6 +26,7 @@ use crate::{
     account::Account,
     allocation::BLOCK,
     identity::{Fingerprint, Issuer, identity_uri},
+    keys::Keyring,
     pace::Pace,
     talking::Talking,
     volume::{Layer, Volume},
@@ -38,6 +39,7 @@ pub(crate) struct Tenant {
     pub(crate) pace: Arc<Pace>,
     root: PathBuf,
     identity: Identity,
+    keys: Keyring,
     inner: Mutex<Inner>,
     /// How many sessions are open.
     sessions: watch::Sender<usize>,
@@ -84,7 +86,7 @@ pub(super) fn check_volume_name(name: &str) -> Result<(), VaultError> {
 
 impl Tenant {
     /// Opens what a record names and what is whole. What is not is left out; observing shows it.
-    pub(super) fn open(root: &Path, id: ConsumerId, identity: Identity) -> Self {
+    pub(super) fn open(root: &Path, id: ConsumerId, identity: Identity, keys: Keyring) -> Self {
         let (record, trouble) = match Record::read(root, id) {
             Ok(record) => (record, None),
             Err(error) => (Record::default(), Some(common::chain(&error))),
@@ -100,6 +102,7 @@ impl Tenant {
             pace: Arc::default(),
             root: root.to_owned(),
             identity,
+            keys,
             inner: Mutex::new(inner),
             sessions: watch::Sender::new(0),
             merging: AtomicBool::new(false),

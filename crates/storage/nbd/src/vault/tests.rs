@@ -28,10 +28,10 @@ fn limits_volumes_and_use_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     {
         let vault = vault(dir.path());
-        vault.ensure(id(1), 1 << 20).unwrap();
+        vault.ensure(id(1), 1 << 20, false).unwrap();
         let tenant = vault.tenant(id(1)).unwrap();
         tenant.set_limit(1 << 20).unwrap();
-        tenant.ensure_volume("logs", 5 << 20).unwrap();
+        tenant.ensure_volume("logs", 5 << 20, false).unwrap();
         tenant.volume("logs").unwrap().write(4 << 20, &[1; 8192], false).unwrap();
         tenant.volume("").unwrap().write(0, &[1], false).unwrap();
     }
@@ -46,8 +46,8 @@ fn limits_volumes_and_use_survive_a_restart() {
 fn names_from_clients_reach_volumes_only() {
     let dir = tempfile::tempdir().unwrap();
     let vault = vault(dir.path());
-    vault.ensure(id(1), 1 << 20).unwrap();
-    vault.ensure(id(2), 1 << 20).unwrap();
+    vault.ensure(id(1), 1 << 20, false).unwrap();
+    vault.ensure(id(2), 1 << 20, false).unwrap();
     let tenant = vault.tenant(id(1)).unwrap();
     assert!(tenant.volume("data").is_some() && tenant.volume(&format!("{}/data", id(1))).is_some());
     let other = format!("{}/data", id(2));
@@ -66,12 +66,12 @@ fn names_from_clients_reach_volumes_only() {
         assert!(tenant.volume(bad).is_none(), "{bad:?}");
     }
     for bad in ["", "../x", "a/b", ".x", "-x", "x y", "é", &"x".repeat(65)] {
-        assert!(matches!(tenant.ensure_volume(bad, 1), Err(VaultError::VolumeName { .. })), "{bad:?}");
+        assert!(matches!(tenant.ensure_volume(bad, 1, false), Err(VaultError::VolumeName { .. })), "{bad:?}");
     }
 }
 
 fn made(vault: &Vault, n: u128) -> Arc<Tenant> {
-    vault.ensure(id(n), 1 << 20).unwrap();
+    vault.ensure(id(n), 1 << 20, false).unwrap();
     let tenant = vault.tenant(id(n)).unwrap();
     tenant.set_limit(1 << 20).unwrap();
     tenant
@@ -96,8 +96,8 @@ fn a_volume_deleted_by_hand_is_closed_and_not_made_again() {
     assert!(tenant.volume("data").is_none(), "nobody opens a file without a name");
     assert_eq!(found(&vault, 1), Found::Missing);
     assert!(open.write(0, &[1], false).is_err(), "what is written there would be lost");
-    assert!(tenant.keep(1 << 20).is_err() && vault.ensure(id(1), 1 << 20).is_err());
-    assert!(tenant.ensure_volume("other", 4096).is_ok(), "others can still be made");
+    assert!(tenant.keep(1 << 20).is_err() && vault.ensure(id(1), 1 << 20, false).is_err());
+    assert!(tenant.ensure_volume("other", 4096, false).is_ok(), "others can still be made");
     assert!(!data(dir.path(), 1).exists(), "but not this one");
     assert_eq!(tenant.account.balance().used, 0);
 }
@@ -251,7 +251,7 @@ fn a_trash_cut_off_half_way_is_finished_by_the_next() {
     for cut in 0..3 {
         {
             let vault = vault(path);
-            vault.ensure(id(1), 1 << 20).unwrap();
+            vault.ensure(id(1), 1 << 20, false).unwrap();
             vault.tenant(id(1)).unwrap().set_limit(1 << 20).unwrap();
         }
         let volumes = path.join("volumes").join(id(1).to_string());
@@ -305,7 +305,7 @@ fn a_damaged_record_harms_nobody_else_and_names_the_file() {
     std::fs::remove_file(&record).unwrap();
     let vault = vault(dir.path());
     assert!(vault.observe(id(1)).trouble.is_some());
-    assert!(matches!(vault.ensure(id(1), 1 << 20), Err(VaultError::NotOurs { .. })));
+    assert!(matches!(vault.ensure(id(1), 1 << 20, false), Err(VaultError::NotOurs { .. })));
     vault.adopt(id(1), 2).unwrap();
     assert!(vault.observe(id(1)).trouble.is_none());
     assert!(vault.tenant(id(1)).unwrap().volume("data").is_some());
@@ -332,7 +332,7 @@ impl crate::identity::Issuer for ShortLived {
 fn a_renewed_certificate_opens_until_it_is_revoked() {
     let dir = tempfile::tempdir().unwrap();
     let vault = vault(dir.path());
-    vault.ensure(id(1), 1 << 20).unwrap();
+    vault.ensure(id(1), 1 << 20, false).unwrap();
     let tenant = vault.tenant(id(1)).unwrap();
     let issuer = ShortLived(0.into());
     let shown = |n: u8| Fingerprint::of(&vec![0, 0, 0x34 + n].into());

@@ -12,8 +12,8 @@ use arc_swap::ArcSwap;
 
 use super::{Layer, Volume, syscalls::data_ranges};
 #[cfg(test)]
-use crate::account::Account;
-use crate::{allocation::BLOCK, protocol::Errno};
+use crate::{account::Account, cipher::Cipher};
+use crate::{allocation::BLOCK, keys::KeyStoreError, protocol::Errno};
 
 /// Why a volume cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,12 @@ pub(crate) enum OpenVolumeError {
         path: PathBuf,
         #[source]
         source: io::Error,
+    },
+    #[error("opening the encrypted volume {}", path.display())]
+    Key {
+        path: PathBuf,
+        #[source]
+        source: KeyStoreError,
     },
     #[error("finding the data in the volume {}; its file system must support SEEK_DATA", path.display())]
     Scan {
@@ -60,8 +66,13 @@ impl Volume {
 
     /// One that is a file alone, as large as that.
     #[cfg(test)]
-    pub(crate) fn open(name: &str, path: &Path, account: Arc<Account>) -> Result<Self, OpenVolumeError> {
-        let layer = Layer::open(path, None, account)?;
+    pub(crate) fn open(
+        name: &str,
+        path: &Path,
+        account: Arc<Account>,
+        cipher: Option<Arc<Cipher>>,
+    ) -> Result<Self, OpenVolumeError> {
+        let layer = Layer::open(path, None, account, cipher)?;
         let size = layer.bytes().expect("an open file has a length");
         Ok(Self::over(name, Arc::new(layer), size, false))
     }
@@ -85,8 +96,9 @@ impl Volume {
 
     fn resize_file(&self, size: u64) -> io::Result<()> {
         let top = self.top.load();
-        top.file.set_len(size)?;
-        top.file.sync_all()
+        let file = top.medium.file();
+        file.set_len(size)?;
+        file.sync_all()
     }
 
     /// Where the last block that holds data ends.
@@ -125,7 +137,7 @@ impl Volume {
 
     /// Copies its whole file into another one, if the file system can share the blocks.
     pub(crate) fn share_file(layer: &Layer, into: &std::fs::File) -> bool {
-        rustix::fs::ioctl_ficlone(into, &layer.file).is_ok()
+        rustix::fs::ioctl_ficlone(into, layer.medium.file()).is_ok()
     }
 
     /// Has the top layer take over a piece from the layer below it, while nobody writes.
@@ -138,7 +150,7 @@ impl Volume {
     /// The file, for tests that compare it with the map.
     #[cfg(test)]
     pub(crate) fn file(&self) -> std::fs::File {
-        self.top.load().file.try_clone().expect("a descriptor more")
+        self.top.load().medium.file().try_clone().expect("a descriptor more")
     }
 }
 

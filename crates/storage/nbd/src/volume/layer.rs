@@ -1,6 +1,6 @@
 //! A layer: one sparse file, and which of its blocks hold data.
 //!
-//! In: bytes and block numbers, already checked. Out: bytes. Holds: the file, the map of blocks in use with their share in
+//! In: bytes and block numbers, already checked. Out: bytes. Holds: the file (`medium`), the map of blocks in use with their share in
 //! the consumer's account, and the layer below, if there is one. Not here: who may write when (`Volume`), which files make
 //! up a volume (`vault::tenant`).
 //!
@@ -12,7 +12,7 @@
 //! a layer holds is what its file system says holds data, so that a crash cannot leave the map and the data apart.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::OpenOptions,
     io,
     ops::Range,
     os::unix::fs::MetadataExt as _,
@@ -26,17 +26,18 @@ use std::{
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
-use super::{OpenVolumeError, syscalls, touched};
+use super::{OpenVolumeError, medium::Medium, syscalls, touched};
 use crate::{
     account::Account,
     allocation::{Allocation, BLOCK, Run},
+    cipher::Cipher,
     protocol::Errno,
 };
 
 pub(crate) struct Layer {
     /// Its file's name in the consumer's directory.
     pub(crate) name: String,
-    pub(super) file: File,
+    pub(super) medium: Medium,
     account: Arc<Account>,
     /// Blocks that hold data, or were paid for and are being written.
     held: Mutex<Allocation>,
@@ -48,7 +49,7 @@ pub(crate) struct Layer {
 }
 
 /// How one layer is read: its file, where from, into what; `false` when it would have to wait.
-type ReadOne<'a> = &'a mut dyn FnMut(&File, u64, &mut [u8]) -> Result<bool, Errno>;
+type ReadOne<'a> = &'a mut dyn FnMut(&Medium, u64, &mut [u8]) -> Result<bool, Errno>;
 
 impl Layer {
     /// Opens a file and counts what it holds into the account. O(extents of the file).
@@ -56,12 +57,13 @@ impl Layer {
         path: &Path,
         below: Option<Arc<Self>>,
         account: Arc<Account>,
+        cipher: Option<Arc<Cipher>>,
     ) -> Result<Self, OpenVolumeError> {
         let failed = |source| OpenVolumeError::Open { path: path.to_owned(), source };
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         let layer = Self {
             name: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
-            file,
+            medium: Medium::new(file, cipher),
             account,
             held: Mutex::default(),
             written: Mutex::default(),
@@ -73,10 +75,10 @@ impl Layer {
     }
 
     fn count(&self) -> io::Result<()> {
-        let end = self.file.metadata()?.len();
+        let end = self.medium.file().metadata()?.len();
         let (mut held, mut written) = (self.held.lock(), self.written.lock());
         let layered = self.has_below();
-        let data = syscalls::data_ranges(&self.file, 0, end).map_err(io::Error::from)?;
+        let data = self.medium.data_ranges(0, end).map_err(io::Error::from)?;
         let blocks: u64 = data
             .into_iter()
             .map(|range| {
@@ -112,12 +114,12 @@ impl Layer {
 
     #[cfg(test)]
     pub(super) fn bytes(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        Ok(self.medium.file().metadata()?.len())
     }
 
     /// Device and number of the file.
     pub(crate) fn inode(&self) -> io::Result<(u64, u64)> {
-        let held = self.file.metadata()?;
+        let held = self.medium.file().metadata()?;
         Ok((held.dev(), held.ino()))
     }
 
@@ -181,7 +183,7 @@ impl Layer {
             let to = usize::try_from(until - offset).expect("it is within the buffer");
             let part = &mut into[from..to];
             let read = match (&*below, run.data) {
-                (_, true) => one(&self.file, at, part)?,
+                (_, true) => one(&self.medium, at, part)?,
                 (Some(below), false) => below.read(at, part, one)?,
                 (None, false) => {
                     part.fill(0);
@@ -209,13 +211,26 @@ impl Layer {
         first.into_iter().chain(last).find(torn)
     }
 
+    /// Changes a part of one block and writes it whole, whatever of it lies here or below. The caller writes alone.
+    pub(super) fn patch(&self, offset: u64, part: &[u8]) -> Result<(), Errno> {
+        let block = offset / BLOCK;
+        let mut data = [0; BLOCK as usize];
+        self.read(block * BLOCK, &mut data, &mut whole)?;
+        let from = usize::try_from(offset % BLOCK).expect("less than a block");
+        data[from..from + part.len()].copy_from_slice(part);
+        self.claim(block..block + 1)?;
+        self.medium.write_all(block * BLOCK, &data, false)?;
+        self.in_place(block..block + 1);
+        Ok(())
+    }
+
     /// Fetches one block from below. The caller writes alone.
     pub(super) fn copy_up(&self, block: u64) -> Result<(), Errno> {
         let Some(below) = self.below() else { return Ok(()) };
         let mut data = [0; BLOCK as usize];
         below.read(block * BLOCK, &mut data, &mut whole)?;
         let claimed = self.claim(block..block + 1)?;
-        let written = syscalls::write_all(&self.file, block * BLOCK, &data, false);
+        let written = self.medium.write_all(block * BLOCK, &data, false);
         match written {
             Ok(()) => self.in_place(block..block + 1),
             Err(_) if claimed > 0 => self.recount(block..block + 1),
@@ -247,7 +262,7 @@ impl Layer {
 
     /// Puts map and account right for a range by looking at the file. The caller writes alone.
     pub(super) fn recount(&self, blocks: Range<u64>) {
-        let data = syscalls::data_ranges(&self.file, blocks.start * BLOCK, blocks.end * BLOCK);
+        let data = self.medium.data_ranges(blocks.start * BLOCK, blocks.end * BLOCK);
         // A file that cannot be looked at keeps its claims: counting too much harms only its owner.
         let Ok(data) = data else { return };
         let mut found = Allocation::default();
@@ -283,7 +298,7 @@ impl Layer {
         if self.held.lock().holes(blocks.clone()) == len {
             return Ok(true);
         }
-        if !syscalls::punch(&self.file, start * BLOCK, len * BLOCK)? {
+        if !syscalls::punch(self.medium.file(), start * BLOCK, len * BLOCK)? {
             return Ok(false);
         }
         self.written.lock().release(blocks.clone());
@@ -323,7 +338,7 @@ impl Layer {
         let bytes = usize::try_from((blocks.end - blocks.start) * BLOCK).expect("a piece fits in memory");
         let mut data = vec![0; bytes];
         below.read(blocks.start * BLOCK, &mut data, &mut whole)?;
-        syscalls::write_all(&self.file, blocks.start * BLOCK, &data, false)?;
+        self.medium.write_all(blocks.start * BLOCK, &data, false)?;
         let new = self.held.lock().claim(blocks.clone());
         below.passed_on.fetch_add(new, Ordering::AcqRel);
         self.in_place(blocks);
@@ -338,11 +353,11 @@ impl Layer {
     }
 
     pub(crate) fn sync(&self) -> io::Result<()> {
-        rustix::fs::fdatasync(&self.file).map_err(io::Error::from)
+        rustix::fs::fdatasync(self.medium.file()).map_err(io::Error::from)
     }
 }
 
 /// Reads all of it, however long that takes.
-pub(super) fn whole(file: &File, at: u64, into: &mut [u8]) -> Result<bool, Errno> {
-    syscalls::read_exact(file, at, into).map(|()| true)
+pub(super) fn whole(medium: &Medium, at: u64, into: &mut [u8]) -> Result<bool, Errno> {
+    medium.read_exact(at, into).map(|()| true)
 }

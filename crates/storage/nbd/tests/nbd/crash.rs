@@ -31,7 +31,7 @@ async fn make_and_remove_consumers_for_ever() {
     let backend = backend(Path::new(&root));
     for n in (0..4).cycle() {
         let id = id(n);
-        backend.ensure_storage(id, MIB).await.unwrap();
+        backend.ensure_storage(id, MIB, false).await.unwrap();
         backend.set_quota(id, MIB).await.unwrap();
         backend.ensure_credentials(id).await.unwrap();
         backend.change_volume(id, create("more", 2 * MIB)).await.unwrap();
@@ -60,7 +60,7 @@ async fn killed_at_any_moment_the_vault_opens_and_the_work_can_be_finished() {
         for (id, seen) in seen {
             // What was on its way out is finished as that: its data is not made anew.
             if round % 2 == 0 && !seen.trash {
-                backend.ensure_storage(id, MIB).await.unwrap();
+                backend.ensure_storage(id, MIB, false).await.unwrap();
                 backend.set_quota(id, MIB).await.unwrap();
                 backend.ensure_credentials(id).await.unwrap();
                 assert!(backend.observe(id).await.unwrap().storage.unwrap().in_shape);

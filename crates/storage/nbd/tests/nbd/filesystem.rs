@@ -59,8 +59,17 @@ impl Drop for Fuse {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ext4_lives_on_a_volume() {
+    ext4_lives(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ext4_lives_on_an_encrypted_volume() {
+    ext4_lives(true).await;
+}
+
+async fn ext4_lives(encrypted: bool) {
     let world = world().await;
-    let consumer = world.consumer(1, 64 * MIB).await;
+    let consumer = world.consumer_whose_data_is(1, 64 * MIB, encrypted).await;
     let certificates = world.certificates(consumer).await;
     let tree = world.dir.path().join("tree");
     std::fs::create_dir_all(tree.join("deep/er")).unwrap();

@@ -63,7 +63,7 @@ async fn a_grown_volume_is_seen_by_the_next_connection() {
     let certificates = world.certificates(consumer).await;
     world.backend.set_quota(consumer, 20 * MIB).await.unwrap();
     assert!(!world.backend.observe(consumer).await.unwrap().storage.unwrap().in_shape);
-    world.backend.ensure_storage(consumer, 20 * MIB).await.unwrap();
+    world.backend.ensure_storage(consumer, 20 * MIB, false).await.unwrap();
     assert!(world.backend.observe(consumer).await.unwrap().storage.unwrap().in_shape);
     let size = must("nbdinfo", &["--size".to_owned(), world.uri(&certificates, "data")]).await;
     assert_eq!(size.trim(), (20 * MIB).to_string());

@@ -11,7 +11,8 @@ use std::{
 
 use storage_backend::Backend as _;
 use storage_nbd::{
-    Access, IssuedIdentity, NbdBackend, NbdServer, ServerConfig, Vault, VaultConfig, testing::TestAuthority,
+    Access, Expected, IssuedIdentity, NbdBackend, NbdServer, ServerConfig, Vault, VaultConfig,
+    testing::{DirectoryKeys, TestAuthority},
 };
 use storage_provider::{ConsumerId, VolumeStep};
 use tempfile::TempDir;
@@ -40,7 +41,7 @@ pub(crate) fn id(n: u128) -> ConsumerId {
 
 /// What makes a volume.
 pub(crate) fn create(name: &str, size: u64) -> VolumeStep {
-    VolumeStep::Create { name: name.to_owned(), size }
+    VolumeStep::Create { name: name.to_owned(), size, encrypted: false }
 }
 
 /// Many connections need many descriptors.
@@ -69,7 +70,9 @@ pub(crate) async fn plain_world(consumer: ConsumerId) -> World {
 
 pub(crate) async fn start(dir: TempDir, root: &Path, plain: Option<ConsumerId>) -> World {
     raise_descriptor_limit();
-    let vault = Arc::new(Vault::open(VaultConfig { root: root.to_owned(), reserve: 0 }).unwrap());
+    let config = VaultConfig { root: root.to_owned(), reserve: 0 };
+    let keys = Arc::new(DirectoryKeys(dir.path().join("keys")));
+    let vault = Arc::new(Vault::open_with(config, &Expected::default(), keys).unwrap());
     let authority = Arc::new(TestAuthority::new().unwrap());
     let access = match plain {
         Some(consumer) => Access::PlainLoopback(consumer),
@@ -92,7 +95,12 @@ pub(crate) async fn start(dir: TempDir, root: &Path, plain: Option<ConsumerId>) 
 impl World {
     /// A consumer with a volume `data` of its grant's size.
     pub(crate) async fn consumer(&self, n: u128, bytes: u64) -> ConsumerId {
-        self.backend.ensure_storage(id(n), bytes).await.unwrap();
+        self.consumer_whose_data_is(n, bytes, false).await
+    }
+
+    /// The same, encrypted or not.
+    pub(crate) async fn consumer_whose_data_is(&self, n: u128, bytes: u64, encrypted: bool) -> ConsumerId {
+        self.backend.ensure_storage(id(n), bytes, encrypted).await.unwrap();
         self.backend.set_quota(id(n), bytes).await.unwrap();
         self.backend.ensure_credentials(id(n)).await.unwrap();
         id(n)

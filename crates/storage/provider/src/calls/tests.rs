@@ -13,19 +13,22 @@ struct Provider {
     ticket: TicketText,
 }
 
+fn mint_request(limit: Option<u64>) -> MintRequest {
+    MintRequest {
+        id: "t".into(),
+        now: NOW,
+        lifetime: 10,
+        limit,
+        sources: sources(&["10.1.0.0/16"]),
+        rates: Rates::default(),
+        encrypted: false,
+    }
+}
+
 impl Provider {
     fn new(limit: Option<u64>) -> Self {
         let keys = KeyRing::new(Some(SigningKey::from_seed(&[1; 32]).unwrap()), vec![]);
-        let minted = keys
-            .mint(&MintRequest {
-                id: "t".into(),
-                now: NOW,
-                lifetime: 10,
-                limit,
-                sources: sources(&["10.1.0.0/16"]),
-                rates: Rates::default(),
-            })
-            .unwrap();
+        let minted = keys.mint(&mint_request(limit)).unwrap();
         Self { ticket: TicketText::parse(minted.text.expose()).unwrap(), keys }
     }
 
@@ -351,6 +354,24 @@ fn a_client_that_names_no_capacity_is_granted_its_tickets() {
     // A ticket without a limit is good for half of what there is.
     assert_eq!(granted(None, terms, 60), 30);
     assert_eq!(granted(None, Terms { limit: TicketLimit::Bytes(7), ..terms }, 1000), 7);
+}
+
+#[test]
+fn storage_is_encrypted_by_the_terms_or_by_the_ticket() {
+    let mut provider = Provider::new(None);
+    let encrypted = |provider: &Provider, terms| {
+        let view = OnboardView { terms, ..provider.view(None, None, 0) };
+        match decide_onboard(&release(provider, "u", None), &view, fresh(), SEAL) {
+            Ok(Onboard::Create { consumer, ticket, .. }) => (consumer.encrypted, ticket.encrypted),
+            other => panic!("{other:?}"),
+        }
+    };
+    let terms = Terms::default();
+    assert_eq!(encrypted(&provider, terms), (false, false));
+    assert_eq!(encrypted(&provider, Terms { encrypted: true, ..terms }), (true, false));
+    let mint = MintRequest { encrypted: true, ..mint_request(None) };
+    provider.ticket = TicketText::parse(provider.keys.mint(&mint).unwrap().text.expose()).unwrap();
+    assert_eq!(encrypted(&provider, terms), (true, true));
 }
 
 #[test]

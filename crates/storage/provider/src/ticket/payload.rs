@@ -31,6 +31,9 @@ pub(super) struct Payload {
     /// Ours: how much its consumer is served in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rates: Option<Rates>,
+    /// Ours: what is stored for its consumer is encrypted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) encrypted: bool,
 }
 
 impl Payload {
@@ -44,6 +47,7 @@ impl Payload {
             max_bytes: request.limit.map(|bytes| bytes.to_string()),
             sources: request.sources.to_texts(),
             rates: Some(request.rates).filter(|rates| !rates.is_unlimited()),
+            encrypted: request.encrypted,
         }
     }
 

@@ -31,6 +31,9 @@ pub struct TicketRecord {
     /// How much its consumer is served in a second.
     #[serde(default, skip_serializing_if = "Rates::is_unlimited")]
     pub rates: Rates,
+    /// Whether what is stored for its consumer is encrypted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encrypted: bool,
     #[serde(flatten)]
     pub state: TicketState,
 }
@@ -55,6 +58,7 @@ impl TicketRecord {
             limit: ticket.limit,
             sources: ticket.sources.clone(),
             rates: ticket.rates,
+            encrypted: ticket.encrypted,
             state: TicketState::Used { consumer },
         }
     }

@@ -21,6 +21,7 @@ fn request(limit: Option<u64>) -> MintRequest {
         limit,
         sources: Sources::default(),
         rates: Rates::default(),
+        encrypted: false,
     }
 }
 
@@ -202,6 +203,9 @@ fn a_ticket_carries_where_its_consumer_may_come_from() {
     let paced = keys.mint(&MintRequest { rates, ..request(None) }).unwrap();
     assert_eq!(verify(paced.text.expose(), &keys, NOW).unwrap().rates, rates);
     assert!(verify(minted.text.expose(), &keys, NOW).unwrap().rates.is_unlimited());
+    let encrypted = keys.mint(&MintRequest { encrypted: true, ..request(None) }).unwrap();
+    assert!(encrypted.record.encrypted && verify(encrypted.text.expose(), &keys, NOW).unwrap().encrypted);
+    assert!(!minted.record.encrypted && !verify(minted.text.expose(), &keys, NOW).unwrap().encrypted);
     // Tickets made elsewhere carry none, and open no network.
     let upstream = TicketText::parse(UPSTREAM.trim()).unwrap();
     let mut trusting = ring();

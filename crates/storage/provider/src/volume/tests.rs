@@ -12,7 +12,7 @@ fn volumes(list: &[(&str, u64)]) -> Volumes {
 }
 
 fn create(name: &str, size: u64, from: Option<&str>) -> VolumeWish {
-    VolumeWish::Create { name: name.to_owned(), size, from: from.map(str::to_owned) }
+    VolumeWish::Create { name: name.to_owned(), size, from: from.map(str::to_owned), encrypted: false }
 }
 
 fn code(wish: &VolumeWish, volumes: &Volumes) -> VolumeCode {
@@ -23,7 +23,7 @@ fn code(wish: &VolumeWish, volumes: &Volumes) -> VolumeCode {
 fn a_volume_is_made_once_and_asked_for_as_often_as_one_likes() {
     let there = volumes(&[("data", 100), ("logs", 2)]);
     let made = decide_volume(&create("new", BLOCK + 1, None), &there, GRANT);
-    assert_eq!(made, Ok(VolumeStep::Create { name: "new".to_owned(), size: 2 * BLOCK }));
+    assert_eq!(made, Ok(VolumeStep::Create { name: "new".to_owned(), size: 2 * BLOCK, encrypted: false }));
     assert_eq!(decide_volume(&create("logs", 2 * BLOCK - 1, None), &there, GRANT), Ok(VolumeStep::Nothing));
     assert_eq!(code(&create("logs", 3 * BLOCK, None), &there), VolumeCode::Exists);
     assert_eq!(code(&create("logs", 2 * BLOCK, Some("data")), &there), VolumeCode::Exists);
@@ -48,6 +48,29 @@ fn a_copy_is_at_least_as_large_as_what_it_is_made_of() {
     assert_eq!(copy(3 * BLOCK, "logs"), Ok(made(3 * BLOCK, "logs")));
     assert!(matches!(copy(BLOCK, "logs"), Err(VolumeRefusal::BelowSource { .. })));
     assert!(matches!(copy(0, "logs@tue"), Err(VolumeRefusal::Missing { .. })));
+}
+
+#[test]
+fn what_must_be_encrypted_is_or_is_refused() {
+    let mut there = volumes(&[("data", 100), ("logs", 2), ("plain", 2)]);
+    there.get_mut("logs").unwrap().encrypted = true;
+    let wish = |name: &str, from: Option<&str>| VolumeWish::Create {
+        name: name.to_owned(),
+        size: 2 * BLOCK,
+        from: from.map(str::to_owned),
+        encrypted: true,
+    };
+    let made = VolumeStep::Create { name: "new".to_owned(), size: 2 * BLOCK, encrypted: true };
+    assert_eq!(decide_volume(&wish("new", None), &there, GRANT), Ok(made));
+    assert_eq!(decide_volume(&wish("logs", None), &there, GRANT), Ok(VolumeStep::Nothing));
+    assert_eq!(code(&wish("plain", None), &there), VolumeCode::Exists);
+    // Where all is encrypted nobody need ask for it.
+    assert_eq!(decide_volume(&create("logs", 2 * BLOCK, None), &there, GRANT), Ok(VolumeStep::Nothing));
+    let plain = decide_volume(&create("new", BLOCK, None), &there, GRANT).unwrap();
+    assert!(matches!(plain.encrypted(true), VolumeStep::Create { encrypted: true, .. }));
+    assert!(matches!(decide_volume(&wish("new", Some("logs")), &there, GRANT), Ok(VolumeStep::Copy { .. })));
+    let refused = decide_volume(&wish("new", Some("plain")), &there, GRANT);
+    assert!(matches!(refused, Err(VolumeRefusal::SourceNotEncrypted { .. })));
 }
 
 #[test]
@@ -110,12 +133,16 @@ fn what_is_deleted_is_out_of_reach_and_comes_back_until_its_time() {
 fn what_is_being_imported_is_nobodys_until_all_of_it_is_there() {
     let mut there = volumes(&[("data", 100), ("in", 4)]);
     there.get_mut("in").unwrap().importing = true;
-    let import = |name: &str, blocks: u64| VolumeWish::Import { name: name.to_owned(), size: blocks * BLOCK };
+    let import = |name: &str, blocks: u64| VolumeWish::Import {
+        name: name.to_owned(),
+        size: blocks * BLOCK,
+        encrypted: false,
+    };
     assert_eq!(decide_volume(&import("in", 4), &there, GRANT), Ok(VolumeStep::Nothing));
     assert_eq!(code(&import("in", 5), &there), VolumeCode::Exists);
     assert_eq!(code(&import("data", 100), &there), VolumeCode::Exists);
     assert_eq!(code(&create("in", 4 * BLOCK, None), &there), VolumeCode::Exists);
-    let begun = VolumeStep::Import { name: "new".to_owned(), size: BLOCK };
+    let begun = VolumeStep::Import { name: "new".to_owned(), size: BLOCK, encrypted: false };
     assert_eq!(decide_volume(&import("new", 1), &there, GRANT), Ok(begun));
     for wish in [create("copy", 0, Some("in")), VolumeWish::Snapshot { name: "in@a".to_owned() }] {
         assert!(matches!(decide_volume(&wish, &there, GRANT), Err(VolumeRefusal::Importing { .. })));

@@ -22,7 +22,9 @@ use std::{
 };
 
 use storage_backend::{Fill, Piece, VolumeFigures};
-use storage_provider::{ConsumerId, DEFAULT_VOLUME, Found, Mark, VolumeStatus, VolumeStep, Volumes};
+use storage_provider::{
+    ConsumerId, DEFAULT_VOLUME, Found, Mark, VolumeKeyId, VolumeStatus, VolumeStep, Volumes,
+};
 
 use super::{Inner, Tenant};
 use crate::{
@@ -43,7 +45,7 @@ impl Tenant {
         let status = |(name, entry): (&String, &Entry)| {
             let volume = inner.volumes.get(name);
             let trouble = match volume {
-                None => Some("it is not what was made, or its file cannot be opened".to_owned()),
+                None => Some(self.why_closed(entry)),
                 Some(volume) if volume.is_broken() => {
                     Some("writing it to the disk failed, so it takes no more writes".to_owned())
                 }
@@ -63,11 +65,20 @@ impl Tenant {
                 epoch: entry.epoch,
                 writer: entry.writer.clone(),
                 last_used: volume.and_then(|volume| volume.figures.last_used()),
+                encrypted: entry.mark.is_some_and(|mark| mark.key.is_some()),
                 trouble,
             };
             (name.clone(), status)
         };
         inner.record.volumes.iter().map(status).collect()
+    }
+
+    fn why_closed(&self, entry: &Entry) -> String {
+        let key = entry.mark.and_then(|mark| mark.key);
+        match key.and_then(|key| self.keys.cipher(key).err()) {
+            Some(error) => format!("it is encrypted, and {error}"),
+            None => "it is not what was made, or its file cannot be opened".to_owned(),
+        }
     }
 
     /// What clients did with each volume.
@@ -89,9 +100,9 @@ impl Tenant {
     pub(crate) fn change(&self, step: &VolumeStep) -> Result<(), VaultError> {
         match step {
             VolumeStep::Nothing => Ok(()),
-            VolumeStep::Create { name, size } => self.ensure_volume(name, *size),
-            VolumeStep::Import { name, size } => {
-                self.ensure_volume(name, *size)?;
+            VolumeStep::Create { name, size, encrypted } => self.ensure_volume(name, *size, *encrypted),
+            VolumeStep::Import { name, size, encrypted } => {
+                self.ensure_volume(name, *size, *encrypted)?;
                 self.set_importing(name, true)
             }
             VolumeStep::Copy { name, size, from } => self.copy(from, name, *size),
@@ -131,9 +142,15 @@ impl Tenant {
     }
 
     /// Writes the record as `change` makes it. If that fails, what is in memory is as before.
-    fn rewrite(&self, inner: &mut Inner, change: impl FnOnce(&mut Record)) -> Result<(), VaultError> {
+    pub(super) fn rewrite(
+        &self,
+        inner: &mut Inner,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<(), VaultError> {
         let mut record = inner.record.clone();
         change(&mut record);
+        let (before, after) = (inner.record.keys(), record.keys());
+        record.spent.extend(before.difference(&after));
         record.write(&self.root, self.id)?;
         inner.record = record;
         Ok(())
@@ -239,7 +256,7 @@ impl Tenant {
     fn snapshot(&self, from: &str, name: &str) -> Result<(), VaultError> {
         self.locked(|inner| {
             let (volume, source) = (self.open_volume(inner, from)?, self.entry(inner, from)?);
-            let mark = self.fresh_mark(volume.size())?;
+            let mark = self.fresh_mark(volume.size(), key_of(&source))?;
             let taken = |file: String| Entry {
                 size: mark.size,
                 mark: Some(mark),
@@ -273,7 +290,7 @@ impl Tenant {
         self.locked(|inner| {
             let (source, known) = (self.open_volume(inner, from)?, self.entry(inner, from)?);
             let mut record = inner.record.clone();
-            let (file, mark) = (record.fresh_file(name), self.fresh_mark(size)?);
+            let (file, mark) = (record.fresh_file(name), self.fresh_mark(size, key_of(&known))?);
             let made = |below: Option<String>| Entry {
                 size,
                 mark: Some(mark),
@@ -324,7 +341,7 @@ impl Tenant {
             let size = known.size.max(source.size());
             let mark = match known.mark {
                 Some(mark) => Mark { generation: mark.generation + 1, size, ..mark },
-                None => self.fresh_mark(size)?,
+                None => self.fresh_mark(size, None)?,
             };
             let file = record.fresh_file(name);
             let into = self.new_file(&file, name, mark)?;
@@ -341,6 +358,16 @@ impl Tenant {
             self.open_whole(inner);
             self.sweep(inner)
         })
+    }
+
+    /// Destroys keys that nothing is encrypted with any more.
+    fn destroy_spent(&self, inner: &mut Inner) -> Result<(), VaultError> {
+        let spent = inner.record.spent.clone();
+        if spent.is_empty() {
+            return Ok(());
+        }
+        spent.iter().try_for_each(|key| self.keys.destroy(*key))?;
+        self.rewrite(inner, |record| record.spent.clear())
     }
 
     fn busy(volume: &Volume) -> VaultError {
@@ -421,7 +448,7 @@ impl Tenant {
         volume.freeze(
             || Self::busy(volume),
             |old| {
-                let above = Layer::open(&self.path(&file), Some(Arc::clone(old)), Arc::clone(&self.account))?;
+                let above = self.open_layer(&file, Some(Arc::clone(old)), record.key_of(&file))?;
                 let above = Arc::new(above);
                 self.rewrite(inner, |known| *known = record)?;
                 inner.layers.insert(file, Arc::clone(&above));
@@ -436,7 +463,10 @@ impl Tenant {
     pub(super) fn is_untidy(&self, record: &Record) -> bool {
         let now = super::now();
         let expired = |entry: &Entry| entry.kept_until.is_some_and(|until| until <= now);
-        record.volumes.values().any(expired) || record.needless().is_some() || !self.strays(record).is_empty()
+        record.volumes.values().any(expired)
+            || record.needless().is_some()
+            || !record.spent.is_empty()
+            || !self.strays(record).is_empty()
     }
 
     /// Removes volumes whose grace time is over, and files that nobody needs.
@@ -514,9 +544,11 @@ impl Tenant {
         })
     }
 
-    /// Deletes files of this consumer that no volume needs.
+    /// Destroys keys that nothing needs, and deletes files of this consumer that no volume needs.
     fn sweep(&self, inner: &mut Inner) -> Result<(), VaultError> {
-        self.strays(&inner.record).iter().try_for_each(|file| self.discard(file))
+        let destroyed = self.destroy_spent(inner);
+        self.strays(&inner.record).iter().try_for_each(|file| self.discard(file))?;
+        destroyed
     }
 
     /// Files that were made for volumes which do not need them any more, or not yet.
@@ -549,4 +581,9 @@ impl Tenant {
     pub(super) fn has_numbered_files(&self) -> bool {
         marks::files_in(&self.dir()).unwrap_or_default().iter().any(|file| file.contains('~'))
     }
+}
+
+/// What a volume is encrypted with: so is what shares blocks with it.
+fn key_of(entry: &Entry) -> Option<VolumeKeyId> {
+    entry.mark?.key
 }

@@ -4,14 +4,14 @@
 //! tenant. Not here: whether what is on disk is what the consumer's record says (`storage_provider::judge`).
 //!
 //! ```text
-//!   make    record: the mark it will have ─► file ─► mark beside it
+//!   make    (key, kept elsewhere ─►) record: the mark it will have ─► file ─► mark beside it
 //!   grow    file ─► mark ─► record
 //!   lower   mark ─► record ─► file           (a file is never smaller than its mark, but for damage)
 //! ```
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::Arc};
 
-use storage_provider::{DEFAULT_VOLUME, Found, MOST_VOLUMES, Mark};
+use storage_provider::{DEFAULT_VOLUME, Found, MOST_VOLUMES, Mark, VolumeKeyId};
 
 use super::{Inner, Tenant, check_volume_name};
 use crate::{
@@ -52,7 +52,10 @@ impl Tenant {
             if needed.contains(&name) || found.contains_key(&name) {
                 continue;
             }
-            let here = marks::look(&self.path(&name), self.id, &name, &self.identity);
+            let here = match marks::look(&self.path(&name), self.id, &name, &self.identity) {
+                Found::Whole(mark) => self.without_key(mark).unwrap_or(Found::Whole(mark)),
+                other => other,
+            };
             // Of one that was deleted, its file is on its way out too.
             if !matches!(&here, Found::Whole(mark) if record.gone.contains(&mark.volume)) {
                 found.insert(name, here);
@@ -79,10 +82,16 @@ impl Tenant {
             }
             (found, _) => found,
         };
-        if !matches!(found, Found::Whole(_)) {
-            return found;
-        }
-        files.find_map(|file| self.look_at_frozen(record, &file)).unwrap_or(found)
+        let Found::Whole(mark) = found else { return found };
+        let problem =
+            self.without_key(mark).or_else(|| files.find_map(|file| self.look_at_frozen(record, &file)));
+        problem.unwrap_or(found)
+    }
+
+    /// That it is encrypted and cannot be opened, if so.
+    fn without_key(&self, mark: Mark) -> Option<Found> {
+        let reason = self.keys.cipher(mark.key?).err()?.reason;
+        Some(Found::Locked { mark, reason })
     }
 
     /// What is wrong with a frozen file, if anything is.
@@ -91,7 +100,7 @@ impl Tenant {
             return Some(Found::Damaged { reason: format!("its record does not know the file {file}") });
         };
         match marks::look(&self.path(file), self.id, &known.name, &self.identity) {
-            Found::Whole(mark) if mark == known.mark => None,
+            Found::Whole(mark) if mark == known.mark => self.without_key(mark),
             Found::Whole(_) => {
                 Some(Found::Damaged { reason: format!("the file {file} it stands on is another one") })
             }
@@ -140,9 +149,22 @@ impl Tenant {
         if let Some(open) = inner.layers.get(file) {
             return Ok(Arc::clone(open));
         }
-        let layer = Arc::new(Layer::open(&self.path(file), below, Arc::clone(&self.account))?);
+        let key = inner.record.key_of(file);
+        let layer = Arc::new(self.open_layer(file, below, key)?);
         inner.layers.insert(file.to_owned(), Arc::clone(&layer));
         Ok(layer)
+    }
+
+    pub(super) fn open_layer(
+        &self,
+        file: &str,
+        below: Option<Arc<Layer>>,
+        key: Option<VolumeKeyId>,
+    ) -> Result<Layer, OpenVolumeError> {
+        let path = self.path(file);
+        let cipher = key.map(|key| self.keys.cipher(key)).transpose();
+        let cipher = cipher.map_err(|source| OpenVolumeError::Key { path: path.clone(), source })?;
+        Layer::open(&path, below, Arc::clone(&self.account), cipher)
     }
 
     /// Takes off the books what no open volume needs.
@@ -182,7 +204,7 @@ impl Tenant {
     }
 
     /// Makes a volume, or finishes making it, or lets it grow to `bytes`.
-    pub(crate) fn ensure_volume(&self, name: &str, bytes: u64) -> Result<(), VaultError> {
+    pub(crate) fn ensure_volume(&self, name: &str, bytes: u64, encrypted: bool) -> Result<(), VaultError> {
         check_volume_name(name)?;
         let size = bytes / BLOCK * BLOCK;
         let mut inner = self.inner.lock();
@@ -197,18 +219,25 @@ impl Tenant {
             if path.exists() {
                 return Err(VaultError::NotOurs { what: format!("the file {}", path.display()) });
             }
-            let mark = Some(self.fresh_mark(size)?);
+            let key = if encrypted { Some(self.keys.make()?) } else { None };
+            let mark = Some(self.fresh_mark(size, key)?);
             let created_at = super::now();
             let entry = Entry { size, mark, pending: true, file, created_at, ..Entry::default() };
-            inner.record.volumes.insert(name.to_owned(), entry);
-            inner.record.write(&self.root, self.id)?;
+            let made = self.rewrite(&mut inner, |record| {
+                record.volumes.insert(name.to_owned(), entry);
+            });
+            if let (Err(_), Some(key)) = (&made, key) {
+                // Nothing was encrypted with it; if this fails too, it goes with the consumer's others.
+                let _ = self.keys.destroy(key);
+            }
+            made?;
         }
         self.finish_making(&mut inner)?;
         self.grow(&mut inner, name, size)
     }
 
-    pub(super) fn fresh_mark(&self, size: u64) -> Result<Mark, VaultError> {
-        Ok(Mark { vault: self.identity.vault, volume: marks::fresh_volume()?, generation: 1, size })
+    pub(super) fn fresh_mark(&self, size: u64, key: Option<VolumeKeyId>) -> Result<Mark, VaultError> {
+        Ok(Mark { vault: self.identity.vault, volume: marks::fresh_volume()?, generation: 1, size, key })
     }
 
     pub(super) fn usable(&self, inner: &Inner) -> Result<(), VaultError> {
@@ -326,6 +355,16 @@ impl Tenant {
         self.close(&mut inner, |_| true);
         self.adopt_frozen(&mut inner)?;
         let found = self.look(&inner.record);
+        let unusable = |reason: String| VaultError::Unusable { consumer: self.id, reason };
+        if let Some((name, reason)) = found.iter().find_map(|(name, found)| match found {
+            Found::Locked { reason, .. } => Some((name, reason)),
+            _ => None,
+        }) {
+            return Err(unusable(format!(
+                "its volume {name:?} is encrypted: {reason}; bring the key back first"
+            )));
+        }
+        let has_keys = !self.keys.list()?.is_empty();
         let mut volumes = BTreeMap::new();
         for (name, found) in found {
             let entry = inner.record.volumes.get(&name).cloned().unwrap_or_default();
@@ -340,7 +379,9 @@ impl Tenant {
                 }
                 _ if is_snapshot => continue,
                 Found::Whole(mark) | Found::Short { mark, .. } => Some(mark),
-                Found::Unmarked { .. } | Found::Older | Found::Damaged { .. } => entry.mark,
+                Found::Unmarked { .. } | Found::Older | Found::Damaged { .. } | Found::Locked { .. } => {
+                    entry.mark
+                }
             };
             let stands = entry.below.as_ref().is_none_or(|file| inner.record.frozen.contains_key(file));
             if !stands || !path.exists() {
@@ -350,7 +391,16 @@ impl Tenant {
             let vault = self.identity.vault;
             let mark = match known.filter(|mark| mark.vault == vault) {
                 Some(mark) => Mark { generation: generation.max(mark.generation + 1), size, ..mark },
-                None => Mark { vault, volume: marks::fresh_volume()?, generation, size },
+                // What would be served as it is may be encrypted.
+                None if has_keys => {
+                    let reason = format!(
+                        "only its mark or consumers/{}.json tells whether and how its volume {name:?} is encrypted: \
+                         put one of them back, or give the data up",
+                        self.id
+                    );
+                    return Err(unusable(reason));
+                }
+                None => Mark { generation, ..self.fresh_mark(size, None)? },
             };
             marks::write(&path, self.id, &name, &self.identity, mark)?;
             volumes.insert(name, Entry { size, mark: Some(mark), pending: false, ..entry });
@@ -404,7 +454,8 @@ fn lowest(volume: &Volume) -> u64 {
 fn is_the_one(entry: &Entry, found: &Found) -> bool {
     match (entry.mark, found) {
         (Some(known), Found::Whole(mark)) => {
-            (known.vault, known.volume) == (mark.vault, mark.volume) && known.generation <= mark.generation
+            (known.vault, known.volume, known.key) == (mark.vault, mark.volume, mark.key)
+                && known.generation <= mark.generation
         }
         (None, Found::Whole(_)) => true,
         (None, Found::Unmarked { size }) => *size >= entry.size,

@@ -12,7 +12,11 @@ use storage_provider::{ConsumerId, VolumeWish, decide_volume};
 use uuid::Uuid;
 
 use super::*;
-use crate::vault::{Vault, VaultConfig};
+use crate::{
+    keys::{KeyStore, KeyStoreError, VolumeKey},
+    testing::DirectoryKeys,
+    vault::{Expected, Vault, VaultConfig},
+};
 
 const BLOCKS: u64 = 16;
 const SIZE: u64 = BLOCKS * BLOCK;
@@ -22,9 +26,21 @@ fn id() -> ConsumerId {
     ConsumerId::new(Uuid::from_u128(1))
 }
 
+/// Where this is, all is encrypted.
+const ENCRYPTED: &str = "encrypted";
+
+fn keys(root: &Path) -> DirectoryKeys {
+    DirectoryKeys(root.join("keys"))
+}
+
+fn reopen(root: &Path) -> Vault {
+    let config = VaultConfig { root: root.to_owned(), reserve: 0 };
+    Vault::open_with(config, &Expected::default(), Arc::new(keys(root))).unwrap()
+}
+
 fn open(root: &Path) -> Vault {
-    let vault = Vault::open(VaultConfig { root: root.to_owned(), reserve: 0 }).unwrap();
-    vault.ensure(id(), SIZE).unwrap();
+    let vault = reopen(root);
+    vault.ensure(id(), SIZE, root.join(ENCRYPTED).exists()).unwrap();
     vault.tenant(id()).unwrap().set_limit(LIMIT).unwrap();
     vault
 }
@@ -155,7 +171,12 @@ fn perform(vault: &mut Option<Vault>, root: &Path, model: &mut Model, operation:
         Operation::Copy { from, n } => {
             let Some(from) = pick(model, from, from % 2 == 0) else { return };
             let name = format!("c{n}");
-            let create = VolumeWish::Create { name: name.clone(), size: 0, from: Some(from.clone()) };
+            let create = VolumeWish::Create {
+                name: name.clone(),
+                size: 0,
+                from: Some(from.clone()),
+                encrypted: false,
+            };
             if !model.contains_key(&name) && wish(&held, &create) {
                 model.insert(name, model[&from].clone());
             }
@@ -211,8 +232,12 @@ fn check(vault: &Vault, model: &Model) {
 
 fn any_operations_leave_what_they_should(root: &Path, cases: u32) {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    let run = TestRunner::new(config).run(&proptest::collection::vec(operation(), 1..60), |operations| {
+    let cases = (any::<bool>(), proptest::collection::vec(operation(), 1..60));
+    let run = TestRunner::new(config).run(&cases, |(encrypted, operations)| {
         let dir = tempfile::tempdir_in(root).unwrap();
+        if encrypted {
+            fs::write(dir.path().join(ENCRYPTED), "").unwrap();
+        }
         let mut vault = Some(open(dir.path()));
         let mut model = Model::from([(DEFAULT_VOLUME.to_owned(), vec![0; usize::try_from(SIZE).unwrap()])]);
         for operation in operations {
@@ -228,6 +253,8 @@ fn any_operations_leave_what_they_should(root: &Path, cases: u32) {
         assert_eq!(record.needless(), None);
         assert_eq!(marks::files_in(&held.dir()).unwrap(), record.files().into_iter().collect::<Vec<_>>());
         assert!(!vault.as_ref().unwrap().observe(id()).untidy);
+        assert_eq!(keys(dir.path()).list(id()).unwrap(), record.keys());
+        assert_eq!(encrypted, !record.keys().is_empty());
         Ok(())
     });
     run.unwrap();
@@ -326,7 +353,10 @@ fn what_is_deleted_comes_back_until_it_is_tidied_up() {
     let dir = tempfile::tempdir().unwrap();
     let vault = open(dir.path());
     let held = tenant(&vault);
-    assert!(wish(&held, &VolumeWish::Create { name: "logs".to_owned(), size: SIZE, from: None }));
+    assert!(wish(
+        &held,
+        &VolumeWish::Create { name: "logs".to_owned(), size: SIZE, from: None, encrypted: false }
+    ));
     held.volume("logs").unwrap().write(0, &[5; 100], false).unwrap();
     let delete = |until| VolumeWish::Delete { name: "logs".to_owned(), kept_until: Some(until) };
     let far = super::super::now() + 1000;
@@ -346,7 +376,10 @@ fn what_is_deleted_comes_back_until_it_is_tidied_up() {
     assert!(!seen.untidy && !seen.found.contains_key("logs") && seen.gone.len() == 1, "{seen:?}");
     assert_eq!(held.account.balance().used, 0);
     // The name is free again, and what is made under it is another volume.
-    assert!(wish(&held, &VolumeWish::Create { name: "logs".to_owned(), size: SIZE, from: None }));
+    assert!(wish(
+        &held,
+        &VolumeWish::Create { name: "logs".to_owned(), size: SIZE, from: None, encrypted: false }
+    ));
     assert!(content(&held, "logs").iter().all(|byte| *byte == 0));
 }
 
@@ -358,7 +391,10 @@ fn a_volume_that_stands_on_a_damaged_file_is_not_served() {
         let held = tenant(&vault);
         held.volume("data").unwrap().write(0, &[5; 100], true).unwrap();
         assert!(wish(&held, &VolumeWish::Snapshot { name: "data@a".to_owned() }));
-        assert!(wish(&held, &VolumeWish::Create { name: "other".to_owned(), size: SIZE, from: None }));
+        assert!(wish(
+            &held,
+            &VolumeWish::Create { name: "other".to_owned(), size: SIZE, from: None, encrypted: false }
+        ));
         held.path("data")
     };
     let away = dir.path().join("away");
@@ -413,6 +449,178 @@ fn without_its_record_files_are_not_taken_for_what_they_are_not() {
     assert_eq!(content(&tenant(&vault), "data")[..100], [6; 100]);
 }
 
+/// A vault in which everything is encrypted.
+fn encrypted() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(ENCRYPTED), "").unwrap();
+    dir
+}
+
+fn key_of_data(vault: &Vault) -> VolumeKeyId {
+    tenant(vault).inner.lock().record.volumes["data"].mark.unwrap().key.unwrap()
+}
+
+#[test]
+fn without_its_key_or_with_another_an_encrypted_volume_is_not_served() {
+    let dir = encrypted();
+    let path = {
+        let vault = open(dir.path());
+        let held = tenant(&vault);
+        held.volume("data").unwrap().write(0, &[5; 100], true).unwrap();
+        assert!(wish(&held, &VolumeWish::Snapshot { name: "data@a".to_owned() }));
+        assert!(held.statuses().values().all(|status| status.encrypted));
+        keys(dir.path()).path(id(), key_of_data(&vault))
+    };
+    let key = fs::read(&path).unwrap();
+    let locked = |why: &str| {
+        let vault = reopen(dir.path());
+        let held = tenant(&vault);
+        let found = vault.observe(id()).found;
+        for name in ["data", "data@a"] {
+            assert!(
+                matches!(&found[name], Found::Locked { reason, .. } if reason.contains(why)),
+                "{found:?}"
+            );
+            assert!(held.volume(name).is_none());
+            assert!(held.statuses()[name].trouble.as_ref().is_some_and(|trouble| trouble.contains(why)));
+        }
+        let refused = vault.adopt(id(), 9).unwrap_err();
+        assert!(
+            matches!(&refused, VaultError::Unusable { reason, .. } if reason.contains(why)),
+            "{refused:?}"
+        );
+    };
+    fs::remove_file(&path).unwrap();
+    locked("is not there");
+    fs::write(&path, [1; 64].map(|byte: u8| byte)).unwrap();
+    locked("there is another");
+    fs::write(&path, b"short").unwrap();
+    locked("cannot be read");
+    // Brought back, all of it is there again, also to who waited.
+    let vault = reopen(dir.path());
+    fs::write(&path, key).unwrap();
+    assert!(matches!(vault.observe(id()).found["data"], Found::Whole(_)));
+    tenant(&vault).keep(SIZE).unwrap();
+    assert_eq!(content(&tenant(&vault), "data")[..100], [5; 100]);
+}
+
+#[test]
+fn what_is_encrypted_is_never_taken_for_what_is_not() {
+    let dir = encrypted();
+    let file = {
+        let vault = open(dir.path());
+        tenant(&vault).volume("data").unwrap().write(0, &[5; 100], true).unwrap();
+        tenant(&vault).path("data")
+    };
+    let mark_file = file.with_extension("mark");
+    let (mark, record) = (fs::read(&mark_file).unwrap(), dir.path().join(format!("consumers/{}.json", id())));
+    let known = fs::read(&record).unwrap();
+    // A mark that says it is plain, with a good checksum.
+    {
+        let vault = reopen(dir.path());
+        let held = tenant(&vault);
+        let Found::Whole(ours) = vault.observe(id()).found["data"].clone() else { panic!() };
+        marks::write(&file, id(), "data", &held.identity, Mark { key: None, ..ours }).unwrap();
+    }
+    assert!(tenant(&reopen(dir.path())).volume("data").is_none());
+    // Neither mark nor record: nothing says what it is.
+    fs::remove_file(&mark_file).unwrap();
+    fs::write(&record, b"{").unwrap();
+    {
+        let vault = reopen(dir.path());
+        let refused = vault.adopt(id(), 9).unwrap_err();
+        assert!(matches!(&refused, VaultError::Unusable { .. }), "{refused:?}");
+        assert!(tenant(&vault).volume("data").is_none());
+    }
+    // Either of them will do.
+    fs::write(&mark_file, &mark).unwrap();
+    let vault = reopen(dir.path());
+    vault.adopt(id(), 9).unwrap();
+    assert_eq!(content(&tenant(&vault), "data")[..100], [5; 100]);
+    drop(vault);
+    fs::write(&record, known).unwrap();
+    fs::remove_file(&mark_file).unwrap();
+    let vault = reopen(dir.path());
+    vault.adopt(id(), 10).unwrap();
+    assert_eq!(content(&tenant(&vault), "data")[..100], [5; 100]);
+}
+
+/// Keys that cannot be destroyed for a while.
+struct Stubborn(DirectoryKeys, std::sync::atomic::AtomicBool);
+
+impl KeyStore for Stubborn {
+    fn put(&self, consumer: ConsumerId, key: &VolumeKey) -> Result<(), KeyStoreError> {
+        self.0.put(consumer, key)
+    }
+
+    fn get(&self, consumer: ConsumerId, key: VolumeKeyId) -> Result<Option<VolumeKey>, KeyStoreError> {
+        self.0.get(consumer, key)
+    }
+
+    fn list(&self, consumer: ConsumerId) -> Result<std::collections::BTreeSet<VolumeKeyId>, KeyStoreError> {
+        self.0.list(consumer)
+    }
+
+    fn remove(&self, consumer: ConsumerId, key: VolumeKeyId) -> Result<(), KeyStoreError> {
+        match self.1.load(Ordering::Acquire) {
+            true => Err(KeyStoreError { reason: "not now".to_owned() }),
+            false => self.0.remove(consumer, key),
+        }
+    }
+}
+
+#[test]
+fn a_key_is_destroyed_with_the_last_of_what_is_encrypted_with_it() {
+    let dir = encrypted();
+    let store = Arc::new(Stubborn(keys(dir.path()), false.into()));
+    let config = VaultConfig { root: dir.path().to_owned(), reserve: 0 };
+    let vault = Vault::open_with(config, &Expected::default(), Arc::clone(&store) as _).unwrap();
+    vault.ensure(id(), SIZE, true).unwrap();
+    let held = tenant(&vault);
+    held.set_limit(LIMIT).unwrap();
+    let kept = || keys(dir.path()).list(id()).unwrap().len();
+    let create = |name: &str, from: Option<&str>, encrypted| VolumeWish::Create {
+        name: name.to_owned(),
+        size: SIZE,
+        from: from.map(str::to_owned),
+        encrypted,
+    };
+    let now = |name: &str| VolumeWish::Delete { name: name.to_owned(), kept_until: None };
+    assert!(wish(&held, &create("plain", None, false)));
+    assert_eq!(kept(), 1);
+    assert!(wish(&held, &create("logs", None, true)));
+    assert_eq!(kept(), 2);
+    fill(&held.volume("logs").unwrap(), 7);
+    assert!(wish(&held, &VolumeWish::Snapshot { name: "logs@a".to_owned() }));
+    assert!(wish(&held, &create("copy", Some("logs@a"), true)));
+    assert!(wish(&held, &create("other", Some("copy"), false)));
+    assert_eq!(kept(), 2, "they share blocks, and so the key");
+    for name in ["logs", "logs@a", "other"] {
+        assert!(wish(&held, &now(name)));
+        held.merge_all();
+        assert_eq!(kept(), 2, "{name}");
+    }
+    assert_eq!(numbers(&content(&held, "copy")), [7; 6]);
+    // It could not be destroyed at once: that is not forgotten, over a restart either.
+    store.1.store(true, Ordering::Release);
+    assert!(matches!(held.change(&VolumeStep::Remove { name: "copy".to_owned() }), Err(VaultError::Key(_))));
+    assert!(!held.statuses().contains_key("copy") && vault.observe(id()).untidy && kept() == 2);
+    drop((held, vault));
+    let vault = reopen(dir.path());
+    assert!(vault.observe(id()).untidy);
+    tenant(&vault).tidy().unwrap();
+    assert!(!vault.observe(id()).untidy && kept() == 1);
+    // All of a consumer's go with it, before its data does.
+    vault.trash(id()).unwrap();
+    assert_eq!(kept(), 0);
+    vault.purge(id()).unwrap();
+    // With nowhere to keep a key, nothing is made.
+    let dir = tempfile::tempdir().unwrap();
+    let vault = Vault::open(VaultConfig { root: dir.path().to_owned(), reserve: 0 }).unwrap();
+    assert!(matches!(vault.ensure(id(), SIZE, true), Err(VaultError::Key(_))));
+    assert!(tenant(&vault).statuses().is_empty());
+}
+
 const ROOT: &str = "TRESTLE_TEST_VOLUMES";
 
 /// Fills the first blocks with one number, each time another.
@@ -443,7 +651,15 @@ fn change_volumes_for_ever() {
         wish(&held, &now(&snapshot));
         wish(&held, &VolumeWish::Snapshot { name: snapshot.clone() });
         wish(&held, &now("copy"));
-        wish(&held, &VolumeWish::Create { name: "copy".to_owned(), size: 0, from: Some(snapshot.clone()) });
+        wish(
+            &held,
+            &VolumeWish::Create {
+                name: "copy".to_owned(),
+                size: 0,
+                from: Some(snapshot.clone()),
+                encrypted: false,
+            },
+        );
         if n % 3 == 0 {
             fill(&held.volume("data").unwrap(), n + 1_000_000_000);
             wish(&held, &VolumeWish::Restore { name: "data".to_owned(), from: snapshot });
@@ -456,6 +672,12 @@ fn change_volumes_for_ever() {
 fn survives_kills(root: &Path, rounds: u64) {
     let dir = tempfile::tempdir_in(root).unwrap();
     for round in 0..rounds {
+        if round == rounds / 2 {
+            // The second half is of encrypted volumes.
+            fs::remove_dir_all(dir.path()).unwrap();
+            fs::create_dir(dir.path()).unwrap();
+            fs::write(dir.path().join(ENCRYPTED), "").unwrap();
+        }
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "vault::tenant::changes::tests::change_volumes_for_ever", "--ignored"])
             .env(ROOT, dir.path())
@@ -483,6 +705,8 @@ fn survives_kills(root: &Path, rounds: u64) {
         held.tidy().unwrap();
         held.merge_all();
         check_books(&held);
+        assert_eq!(held.inner.lock().record.spent.len(), 0);
+        assert_eq!(keys(dir.path()).list(id()).unwrap().is_empty(), !dir.path().join(ENCRYPTED).exists());
         // As the next process starts from: whole numbers.
         fill(&held.volume("data").unwrap(), round * 1000 + 1);
     }
