@@ -120,7 +120,9 @@ impl Drivers {
         let storage = match storage {
             Some(config) => {
                 let (store, orchestrator) = (store.clone(), Arc::clone(&orchestrator));
-                let started = Storage::start(&config, &data_dir, names, store, pki, orchestrator, life);
+                let seals = crate::sealing::seals(&kind);
+                let started =
+                    Storage::start(&config, &data_dir, names, store, seals, pki, orchestrator, life);
                 match started.await {
                     Ok(storage) => Some(Ok(Arc::new(storage))),
                     Err(err) => {

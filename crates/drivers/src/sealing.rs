@@ -64,7 +64,7 @@ pub(crate) async fn sealed(store: Store, kind: &StoreKind, data_dir: &Path) -> R
             Some(path) => path.clone(),
             None => {
                 warn!(
-                    "keys of VPN links are in etcd as they are; set store.etcd.sealing_key_file to have them sealed"
+                    "keys of VPN links are in etcd as they are, and no volume can be encrypted; set store.etcd.sealing_key_file to have secrets sealed"
                 );
                 return Ok(store);
             }
@@ -79,7 +79,8 @@ pub(crate) async fn sealed(store: Store, kind: &StoreKind, data_dir: &Path) -> R
         read => (read?, false),
     };
     let keys = Keys::parse(text.expose()).map_err(|err| SealingError::Keys { path: path.clone(), err })?;
-    let sealed = Sealed::new(store, keys, orchestrator::secrets());
+    let secrets = [orchestrator::secrets(), crate::storage::secrets()].concat();
+    let sealed = Sealed::new(store, keys, secrets);
     if is_new {
         // What a new key cannot open was sealed with one that is gone; nothing may be sealed before that is known.
         let missing = sealed.missing().await?;
@@ -101,6 +102,14 @@ pub(crate) async fn sealed(store: Store, kind: &StoreKind, data_dir: &Path) -> R
         );
     }
     Ok(Store::new(sealed))
+}
+
+/// Whether secrets in such a store are sealed.
+pub(crate) fn seals(kind: &StoreKind) -> bool {
+    match kind {
+        StoreKind::Embedded => true,
+        StoreKind::Etcd(config) => config.sealing_key_file.is_some(),
+    }
 }
 
 fn read(path: &Path) -> Result<Secret, SealingError> {

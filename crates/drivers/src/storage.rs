@@ -2,7 +2,7 @@
 //! local CA.
 //!
 //! In: the configuration, calls from `grpc` and `rest`. Out: a running provider and, for NBD, its server.
-//! Holds: the provider's keys, in a file of the data directory. Not here: what is granted to whom
+//! Holds: the provider's keys, in a file of the data directory; those of encrypted volumes are in the store. Not here: what is granted to whom
 //! (`storage-provider`), how it is kept true (`storage-backend`), what storage is made of (`storage-nbd`, `-ceph`).
 
 #[cfg(test)]
@@ -15,6 +15,7 @@ mod room;
 mod stats;
 mod turns;
 mod vaults;
+mod volume_keys;
 
 use std::{
     net::SocketAddr,
@@ -40,6 +41,7 @@ pub use keys::{KeysError, KeysFile};
 pub use permits::{EndpointConfig, PermitConfig};
 pub use room::Trouble;
 pub use stats::{ConsumerStats, StorageStats};
+pub(crate) use volume_keys::secrets;
 
 use crate::pki::{Pki, PkiError};
 
@@ -110,6 +112,9 @@ pub struct NbdConfig {
     /// Bytes of the file system that are never granted.
     #[serde(default = "default_reserve")]
     pub reserve_bytes: u64,
+    /// Whatever is stored from now on is encrypted, also where neither ticket nor volume says so.
+    #[serde(default)]
+    pub encrypt: bool,
 }
 
 /// One gibibyte, for the store and the logs on the same disk.
@@ -138,7 +143,7 @@ fn default_ceph_user() -> String {
 impl StorageConfig {
     /// Volumes in the data directory, on one address.
     pub fn nbd(listen: SocketAddr) -> Self {
-        let nbd = NbdConfig { listen, host: None, reserve_bytes: default_reserve() };
+        let nbd = NbdConfig { listen, host: None, reserve_bytes: default_reserve(), encrypt: false };
         Self {
             backend: BackendConfig::Nbd(nbd),
             trusted_ticket_keys: Vec::new(),
@@ -187,16 +192,20 @@ pub struct Storage {
     orchestrator: Arc<Orchestrator>,
     permits: Option<Arc<Permits>>,
     room: Arc<Room>,
+    /// What is stored here can be encrypted.
+    encrypts: bool,
 }
 
 impl Storage {
     /// Opens everything. Consumers are served what they have; nothing is changed before [`Self::run`]. Storage that cannot
-    /// be opened is degraded, and opened when it can be: no error of it is one of the controller's.
+    /// be opened is degraded, and opened when it can be: no error of it is one of the controller's. `seals` says whether
+    /// the store seals secrets, as keys of volumes are.
     pub async fn start(
         config: &StorageConfig,
         data_dir: &Path,
         names: Vec<String>,
         store: Store,
+        seals: bool,
         pki: Arc<Pki>,
         orchestrator: Arc<Orchestrator>,
         life: &Life,
@@ -215,6 +224,7 @@ impl Storage {
             data_dir: data_dir.to_owned(),
             names,
             store: store.clone(),
+            seals,
             pki,
             life: life.clone(),
         };
@@ -232,11 +242,15 @@ impl Storage {
         let clock = Arc::new(now);
         let grace = config.grace_hours.saturating_mul(3600);
         let limit = config.ticket_limit.map_or(TicketLimit::Half, |amount| TicketLimit::Bytes(amount.0));
-        let terms = Terms { limit, capacity: config.default_capacity.0 };
+        let (encrypts, encrypted) = match &config.backend {
+            BackendConfig::Nbd(nbd) => (true, nbd.encrypt),
+            BackendConfig::Ceph(_) => (false, false),
+        };
+        let terms = Terms { limit, capacity: config.default_capacity.0, encrypted };
         let config = ProviderConfig { keys: ring, sealer, clock, resync: RESYNC, grace, network, terms };
         let backend = Arc::clone(&room) as Arc<dyn Backend>;
         let provider = Arc::new(Provider::new(StoreRecords::new(store.clone()), backend, config));
-        Ok(Self { provider, keys, store, orchestrator, permits, room })
+        Ok(Self { provider, keys, store, orchestrator, permits, room, encrypts })
     }
 
     /// Makes storage and network match the records from now on, whenever this controller leads. Tags must be loaded:
@@ -261,6 +275,11 @@ impl Storage {
             tried.map_err(|err| Refusal::Provider { reason: common::chain(&err) })?;
         }
         Ok(())
+    }
+
+    /// Whether what is stored here can be encrypted.
+    pub fn encrypts(&self) -> bool {
+        self.encrypts
     }
 
     /// Where the NBD server listens, if there is one.

@@ -24,10 +24,10 @@ use storage_provider::{
     ConnectionItem, Consumer, ConsumerId, Ledger, Observed, Phase, Sources, TicketHash, TicketRecord, VaultId,
 };
 
-use storage_nbd::{NbdBackend, Vault, VaultConfig};
+use storage_nbd::{Expected, NbdBackend, Vault, VaultConfig};
 use time::OffsetDateTime;
 
-use super::{open::LocalCa, *};
+use super::{open::LocalCa, volume_keys::StoreKeys, *};
 
 const DIR: &str = "TRESTLE_TEST_PROVIDER_DIR";
 const DIE_AT: &str = "TRESTLE_TEST_DIE_AT";
@@ -161,6 +161,7 @@ type MortalProvider = Provider<Mortal<StoreRecords>, Mortal<NbdBackend>>;
 struct World {
     provider: Arc<MortalProvider>,
     network: Arc<FileNetwork>,
+    store: Store,
 }
 
 fn open(dir: &Path, die_at: Option<i64>) -> World {
@@ -169,7 +170,10 @@ fn open(dir: &Path, die_at: Option<i64>) -> World {
     fs::create_dir_all(&rules).unwrap();
     let store = store::embedded::open(dir.join("store")).unwrap();
     let pki = Arc::new(Pki::open(&dir.join("pki"), OffsetDateTime::from(SystemTime::now())).unwrap());
-    let vault = Arc::new(Vault::open(VaultConfig { root: dir.join("volumes"), reserve: 0 }).unwrap());
+    let keys = Arc::new(StoreKeys::new(store.clone(), true));
+    let config = VaultConfig { root: dir.join("volumes"), reserve: 0 };
+    let opened = tokio::task::block_in_place(|| Vault::open_with(config, &Expected::default(), keys));
+    let vault = Arc::new(opened.unwrap());
     let backend = NbdBackend::new(vault, Arc::new(LocalCa(pki)), "localhost", 1);
     let (keys, sealer) = KeysFile::open(dir.join("keys.json")).unwrap().load().unwrap();
     let network = Arc::new(FileNetwork(rules, Arc::clone(&fuse)));
@@ -183,8 +187,8 @@ fn open(dir: &Path, die_at: Option<i64>) -> World {
         network: Some(opened),
         terms: Terms::unbounded(),
     };
-    let records = Mortal(StoreRecords::new(store), Arc::clone(&fuse));
-    World { provider: Arc::new(Provider::new(records, Mortal(backend, fuse), config)), network }
+    let records = Mortal(StoreRecords::new(store.clone()), Arc::clone(&fuse));
+    World { provider: Arc::new(Provider::new(records, Mortal(backend, fuse), config)), network, store }
 }
 
 /// One consumer's whole life. What the consumer was told is on disk, as a consumer would keep it; told before, it is
@@ -195,7 +199,7 @@ async fn live(dir: &Path, world: &World) {
     if !ticket.exists() {
         let sources = Sources::parse(&["10.1.0.0/16"]).unwrap();
         let minted = provider
-            .create_ticket(3600, None, sources, storage_provider::Rates::default(), false)
+            .create_ticket(3600, None, sources, storage_provider::Rates::default(), true)
             .await
             .unwrap();
         fs::write(&ticket, minted.text.expose()).unwrap();
@@ -286,6 +290,8 @@ async fn killed_at_every_step_a_new_process_converges() {
         }
         assert_eq!(world.provider.records().ledger().await.unwrap().value.granted, 0, "died at {at}");
         assert!(world.provider.backend().observe_all().await.unwrap().is_empty(), "died at {at}");
+        let keys = world.store.list(&secrets()[0]).await.unwrap().entries;
+        assert!(keys.is_empty(), "died at {at}: a key of data that is gone is left");
         if survived {
             break;
         }

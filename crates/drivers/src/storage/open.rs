@@ -21,7 +21,9 @@ use store::Store;
 use time::OffsetDateTime;
 use tracing::error;
 
-use super::{BackendConfig, CephTarget, NbdConfig, StorageError, room::Opened, vaults};
+use super::{
+    BackendConfig, CephTarget, NbdConfig, StorageError, room::Opened, vaults, volume_keys::StoreKeys,
+};
 use crate::pki::{Pki, PkiError};
 
 /// A consumer's certificate is valid this long, and renewed when half of it is over.
@@ -43,6 +45,7 @@ pub(super) struct Wiring {
     pub(super) data_dir: PathBuf,
     pub(super) names: Vec<String>,
     pub(super) store: Store,
+    pub(super) seals: bool,
     pub(super) pki: Arc<Pki>,
     pub(super) life: Life,
 }
@@ -58,9 +61,10 @@ pub(super) async fn open(backend: BackendConfig, wiring: Wiring) -> Result<Opene
 }
 
 async fn start_nbd(config: &NbdConfig, wiring: Wiring) -> Result<Opened, StorageError> {
-    let Wiring { data_dir, names, store, pki, life } = wiring;
+    let Wiring { data_dir, names, store, seals, pki, life } = wiring;
     let vault = VaultConfig { root: data_dir.join("volumes"), reserve: config.reserve_bytes };
-    let vault = Arc::new(vaults::open(&store, &data_dir, vault).await?);
+    let keys = Arc::new(StoreKeys::new(store.clone(), seals));
+    let vault = Arc::new(vaults::open(&store, &data_dir, vault, keys).await?);
     let server = ServerConfig {
         listen: config.listen,
         access: Access::Tls(tls_identity(&pki, &names)?),

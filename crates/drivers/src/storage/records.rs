@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   storage/consumer/ID   storage/ticket/HASH   storage/ledger      JSON; the version of a record is its revision
-//!   storage/vault/ID                                                (`vaults`)
+//!   storage/vault/ID   storage/volume-key/CONSUMER/KEY              (`vaults`, `volume_keys`)
 //! ```
 
 use async_trait::async_trait;

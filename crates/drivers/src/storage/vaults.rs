@@ -9,10 +9,11 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
-use storage_nbd::{Expected, Vault, VaultConfig};
+use storage_nbd::{Expected, KeyStore, Vault, VaultConfig};
 use storage_provider::VaultId;
 use store::{Key, Prefix, Store, Transaction};
 
@@ -36,7 +37,12 @@ pub(super) fn key(vault: VaultId) -> Key {
 }
 
 /// Opens the vault of this data directory, if it is the one that was there before.
-pub(super) async fn open(store: &Store, data_dir: &Path, config: VaultConfig) -> Result<Vault, StorageError> {
+pub(super) async fn open(
+    store: &Store,
+    data_dir: &Path,
+    config: VaultConfig,
+    keys: Arc<dyn KeyStore>,
+) -> Result<Vault, StorageError> {
     let root = config.root.clone();
     let file = data_dir.join(FILE);
     let named = read(&file)?;
@@ -49,8 +55,8 @@ pub(super) async fn open(store: &Store, data_dir: &Path, config: VaultConfig) ->
         None => None,
     };
     let expected = Expected { vault: named, opening: known.map_or(0, |known| known.opening) };
-    let vault =
-        blocking(move || Vault::open_expected(config, &expected)).await.map_err(StorageError::Vault)?;
+    let opened = blocking(move || Vault::open_with(config, &expected, keys));
+    let vault = opened.await.map_err(StorageError::Vault)?;
     if named.is_none() {
         let written = files::write(&file, format!("{}\n", vault.id()).as_bytes());
         written.map_err(|err| StorageError::VaultFile { path: file, err })?;

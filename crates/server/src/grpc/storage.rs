@@ -67,9 +67,13 @@ impl storage_server::Storage for Grpc {
         };
         let storage = enabled(&self.0)?;
         let sources = sources(storage, &request.sources)?;
+        if request.encrypted && !storage.encrypts() {
+            let text = "storage on Ceph is not encrypted by its provider: clients encrypt their images, or the cluster its disks";
+            return Err(Failure::new(Code::FailedPrecondition, text).into());
+        }
         let minted = storage
             .provider
-            .create_ticket(lifetime, limit, sources, rates(request.rates)?)
+            .create_ticket(lifetime, limit, sources, rates(request.rates)?, request.encrypted)
             .await
             .map_err(refuse)?;
         audit::changed(ticket_change(&minted.record.id, What::Created));
@@ -398,6 +402,7 @@ fn consumer(
             used: report.and_then(|report| report.used),
         }),
         rates: told_rates(consumer.rates),
+        encrypted: consumer.encrypted,
         labels: consumer.labels,
         last_seen: heard.max(used_at),
     }
@@ -420,6 +425,7 @@ fn ticket(record: &TicketRecord) -> v1::Ticket {
         state: state.to_owned(),
         consumer: record.consumer().map(|id| id.to_string()).unwrap_or_default(),
         rates: told_rates(record.rates),
+        encrypted: record.encrypted,
         sources: record.sources.to_texts(),
     }
 }

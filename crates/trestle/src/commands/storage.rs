@@ -53,6 +53,9 @@ pub enum TicketCommand {
         from: Vec<String>,
         #[command(flatten)]
         rates: RateFlags,
+        /// Encrypt what is stored for the consumer
+        #[arg(long)]
+        encrypted: bool,
     },
     /// Make a ticket worthless; a consumer that came with it stays
     Revoke { id: String },
@@ -196,9 +199,10 @@ pub async fn ticket(command: TicketCommand, output: Format, connection: Connecti
             let reply = storage.list_tickets(ListTicketsRequest {}).await?.into_inner();
             output.list(&reply.tickets)
         }
-        TicketCommand::Create { ttl, limit, from: sources, rates } => {
+        TicketCommand::Create { ttl, limit, from: sources, rates, encrypted } => {
             let lifetime_seconds = ttl.map_or(0, |ttl| ttl.as_secs().unsigned_abs());
-            let request = CreateTicketRequest { lifetime_seconds, limit, sources, rates: rates.told() };
+            let rates = rates.told();
+            let request = CreateTicketRequest { lifetime_seconds, limit, sources, rates, encrypted };
             let reply = storage.create_ticket(request).await?.into_inner();
             output.done(&reply.text, &reply)
         }

@@ -54,6 +54,9 @@ pub enum VolumeCommand {
         /// A volume, or a snapshot VOLUME@SNAPSHOT, to be a copy of
         #[arg(long, value_name = "VOLUME", default_value = "", hide_default_value = true)]
         from: String,
+        /// Encrypt what it holds; a copy is encrypted if what it is made of is
+        #[arg(long)]
+        encrypted: bool,
         #[command(flatten)]
         whose: Whose,
     },
@@ -130,6 +133,9 @@ pub enum VolumeCommand {
         name: String,
         /// The image; its size is a multiple of 4096 bytes, or is filled up to one with zeroes
         file: PathBuf,
+        /// Encrypt what it holds
+        #[arg(long)]
+        encrypted: bool,
         #[command(flatten)]
         whose: Whose,
     },
@@ -168,8 +174,8 @@ pub async fn run(command: VolumeCommand, output: Format, connection: Connection)
             let request = RecreateVolumeRequest { consumer, data_is_lost };
             return output.one(&storage.recreate_volume(request).await?.into_inner());
         }
-        VolumeCommand::Create { name, size, from, whose: Whose { consumer } } => {
-            let request = CreateVolumeRequest { consumer, name, size, from, importing: false };
+        VolumeCommand::Create { name, size, from, encrypted, whose: Whose { consumer } } => {
+            let request = CreateVolumeRequest { consumer, name, size, from, importing: false, encrypted };
             storage.create_volume(request).await?.into_inner()
         }
         VolumeCommand::Resize { name, size, whose: Whose { consumer } } => {
@@ -191,8 +197,9 @@ pub async fn run(command: VolumeCommand, output: Format, connection: Connection)
         VolumeCommand::Unpublish { name, from: writer, whose: Whose { consumer } } => {
             storage.unpublish_volume(UnpublishVolumeRequest { consumer, name, writer }).await?.into_inner()
         }
-        VolumeCommand::Import { name, file, whose: Whose { consumer } } => {
-            import(&mut storage, consumer, name, &file).await?
+        VolumeCommand::Import { name, file, encrypted, whose: Whose { consumer } } => {
+            let volume = CreateVolumeRequest { consumer, name, encrypted, ..CreateVolumeRequest::default() };
+            import(&mut storage, volume, &file).await?
         }
     };
     output.one(&volume)
@@ -304,18 +311,13 @@ impl Image {
     }
 }
 
-async fn import(storage: &mut Client, consumer: String, name: String, file: &Path) -> anyhow::Result<Volume> {
+async fn import(storage: &mut Client, volume: CreateVolumeRequest, file: &Path) -> anyhow::Result<Volume> {
     let shown = file.display().to_string();
     let image = File::open(file).with_context(|| format!("cannot open {shown}"))?;
     let size = image.metadata().with_context(|| format!("cannot look at {shown}"))?.len();
     let size = size.next_multiple_of(CONTENT_BLOCK as u64);
-    let request = CreateVolumeRequest {
-        consumer: consumer.clone(),
-        name: name.clone(),
-        size: size.to_string(),
-        from: String::new(),
-        importing: true,
-    };
+    let (consumer, name) = (volume.consumer.clone(), volume.name.clone());
+    let request = CreateVolumeRequest { size: size.to_string(), importing: true, ..volume };
     storage.create_volume(request).await?;
     let (parts, sent) = mpsc::channel(4);
     let reading = tokio::task::spawn_blocking(move || {

@@ -94,16 +94,16 @@ impl Grpc {
         whose: Whose,
         request: CreateVolumeRequest,
     ) -> Result<v1::Volume, Failure> {
-        let CreateVolumeRequest { consumer, name, size, from, importing } = request;
+        let CreateVolumeRequest { consumer, name, size, from, importing, encrypted } = request;
         let from = Some(from).filter(|from| !from.is_empty());
         let size = if size.is_empty() && from.is_some() { 0 } else { bytes(&size)? };
         let wish = match (importing, from) {
-            (true, None) => VolumeWish::Import { name, size },
+            (true, None) => VolumeWish::Import { name, size, encrypted },
             (true, Some(_)) => {
                 let text = "what is imported comes from outside; leave `from` out";
                 return Err(Failure::new(Code::InvalidArgument, text));
             }
-            (false, from) => VolumeWish::Create { name, size, from },
+            (false, from) => VolumeWish::Create { name, size, from, encrypted },
         };
         self.change(whose, &consumer, wish, What::Created).await
     }
@@ -354,6 +354,7 @@ fn volume(status: VolumeStatus) -> v1::Volume {
         clients: status.sessions as u64,
         last_used: status.last_used,
         importing: status.importing,
+        encrypted: status.encrypted,
         trouble: status.trouble.unwrap_or_default(),
     }
 }

@@ -49,7 +49,8 @@ impl Rows for Consumer {
         };
         let kept = self.kept_until.map(|until| format!("its data is kept until {}", time(until)));
         let kept = kept.unwrap_or_default();
-        let remark = [&self.reason, &self.notice, &kept]
+        let encrypted = if self.encrypted { "encrypted" } else { "" }.to_owned();
+        let remark = [&self.reason, &self.notice, &kept, &encrypted]
             .iter()
             .filter(|t| !t.is_empty())
             .map(|t| t.as_str())
@@ -75,7 +76,8 @@ impl Rows for Volume {
         let writer = writer.map(|writer| format!("{writer} writes, by {}", self.export));
         let importing = self.importing.then(|| "being imported".to_owned());
         let trouble = Some(self.trouble.clone()).filter(|trouble| !trouble.is_empty());
-        let remark: Vec<_> = [writer, kept, importing, trouble].into_iter().flatten().collect();
+        let encrypted = self.encrypted.then(|| "encrypted".to_owned());
+        let remark: Vec<_> = [writer, kept, importing, trouble, encrypted].into_iter().flatten().collect();
         vec![
             self.name.clone(),
             bytes(self.size_bytes),
