@@ -12,10 +12,14 @@
 
 #[path = "storage/client.rs"]
 mod client;
+#[path = "storage/fairness.rs"]
+mod fairness;
 #[path = "storage/provider.rs"]
 mod provider;
 #[path = "storage/servers.rs"]
 mod servers;
+#[path = "storage/vaults.rs"]
+mod vaults;
 
 use std::time::Instant;
 
@@ -33,7 +37,7 @@ const IDLE_AT_PEERS: u64 = 200;
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
     if args.get(1).is_some_and(|arg| arg == "--serve") {
-        return servers::serve(&args[2], args[3] == "tls");
+        return servers::serve(&args[2], args[3] == "tls", args[4] == "encrypted");
     }
     // One figure or a few: everything whose name holds this word.
     let only = args.iter().skip(1).find(|arg| !arg.starts_with('-')).cloned().unwrap_or_default();
@@ -73,6 +77,20 @@ fn main() -> Result<()> {
         compare(&format!("storage.write4k.depth1{suffix}"), "iops", tls, &small(Kind::Write))?;
         compare(&format!("storage.read4k.depth1{suffix}"), "iops", tls, &small(Kind::Read))?;
     }
+    for (bench, metric, load) in encrypted_loads() {
+        if bench.contains(&only) {
+            with_and_without(bench, metric, &load)?;
+        }
+    }
+    if "storage.fairness".contains(&only) {
+        fairness::measure()?;
+    }
+    if "storage.restart1k".contains(&only) {
+        vaults::restart()?;
+    }
+    if "storage.snapshot100g".contains(&only) {
+        vaults::snapshots()?;
+    }
     if "storage.connection".contains(&only) {
         idle_memory()?;
     }
@@ -94,6 +112,35 @@ impl Load {
     fn figure(&self, metric: &str, per_second: f64) -> f64 {
         if metric == "iops" { per_second } else { per_second * f64::from(self.size) / f64::from(1 << 20) }
     }
+}
+
+/// What encryption is measured under; with it the network is as consumers have it, with TLS.
+fn encrypted_loads() -> [(&'static str, &'static str, Load); 6] {
+    let small = |kind, depth, count| Load { kind, size: 4096, depth, count };
+    let large = |kind| Load { kind, size: 1 << 20, depth: 1, count: 1024 };
+    [
+        ("storage.write4k.encrypted", "iops", small(Kind::Write, 32, 60_000)),
+        ("storage.read4k.encrypted", "iops", small(Kind::Read, 32, 60_000)),
+        ("storage.write4k.depth1.encrypted", "iops", small(Kind::Write, 1, 10_000)),
+        ("storage.read4k.depth1.encrypted", "iops", small(Kind::Read, 1, 10_000)),
+        ("storage.stream.write.depth1.encrypted", "mib_per_s", large(Kind::Write)),
+        ("storage.stream.read.depth1.encrypted", "mib_per_s", large(Kind::Read)),
+    ]
+}
+
+/// An encrypted volume and one that is not, in turns. The second is told as the first one's peer.
+fn with_and_without(bench: &str, metric: &str, load: &Load) -> Result<()> {
+    let servers = [Server::ours_encrypted(true)?, Server::ours(true)?];
+    let mut figures = [const { Vec::new() }; 2];
+    for round in 0..ROUNDS {
+        for (server, figures) in servers.iter().zip(&mut figures) {
+            figures.push(load.figure(metric, once(server, load, round as u64)?));
+        }
+    }
+    let [with, without] = figures.map(median);
+    report(bench, metric, with, load.unit(metric));
+    report(&format!("{bench}.peer"), metric, without, load.unit(metric));
+    Ok(())
 }
 
 /// Ours and the better peer under one load.

@@ -25,6 +25,14 @@ pub(crate) enum Kind {
     Read = 0,
     Write = 1,
     Flush = 3,
+    /// A write that is on disk when it is answered.
+    SyncedWrite = 0x1_0001,
+}
+
+impl Kind {
+    fn carries_data(self) -> bool {
+        matches!(self, Self::Write | Self::SyncedWrite)
+    }
 }
 
 trait Stream: Read + Write {}
@@ -77,7 +85,7 @@ impl Client {
             size: size.into(),
             span,
         };
-        let payload = vec![0x5a; if matches!(kind, Kind::Write) { size as usize } else { 0 }];
+        let payload = vec![0x5a; if kind.carries_data() { size as usize } else { 0 }];
         let mut found = vec![0; size as usize];
         let mut out = Vec::new();
         let (mut count, mut sent, mut answered) = (count, 0, 0);
@@ -107,6 +115,17 @@ impl Client {
             }
         }
         Ok(answered)
+    }
+
+    /// How long each of `count` requests took, one after the other.
+    pub(crate) fn times(&mut self, kind: Kind, size: u32, count: u64, span: u64) -> Result<Vec<f64>> {
+        let mut times = Vec::new();
+        for n in 0..count {
+            let began = Instant::now();
+            self.run(kind, size, 1, 1, span, Some(n + 1))?;
+            times.push(began.elapsed().as_secs_f64() * 1000.0);
+        }
+        Ok(times)
     }
 
     /// Has everything written so far synced to disk.
@@ -157,8 +176,8 @@ impl Offsets {
 
 fn push(out: &mut Vec<u8>, kind: Kind, cookie: u64, offset: u64, length: u32, payload: &[u8]) {
     out.extend(0x2560_9513u32.to_be_bytes());
-    out.extend([0, 0]);
-    out.extend((kind as u16).to_be_bytes());
+    // Flags and command: FUA is the first flag.
+    out.extend((kind as u32).to_be_bytes());
     out.extend(cookie.to_be_bytes());
     out.extend(offset.to_be_bytes());
     out.extend(length.to_be_bytes());

@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use storage_backend::Backend as _;
-use storage_nbd::{Access, NbdBackend, NbdServer, ServerConfig, Vault, VaultConfig, testing::TestAuthority};
+use storage_nbd::{
+    Access, Expected, NbdBackend, NbdServer, ServerConfig, Vault, VaultConfig,
+    testing::{DirectoryKeys, TestAuthority},
+};
 use storage_provider::ConsumerId;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -32,8 +35,10 @@ pub(crate) struct Server {
     address: SocketAddr,
     /// Where the client's certificates are, with TLS.
     certificates: Option<PathBuf>,
+    /// The same of another consumer, if the server has one.
+    others: Option<PathBuf>,
     child: Child,
-    _dir: TempDir,
+    dir: Option<TempDir>,
 }
 
 impl Drop for Server {
@@ -45,14 +50,32 @@ impl Drop for Server {
 
 impl Server {
     pub(crate) fn ours(tls: bool) -> Result<Self> {
-        let dir = tempfile::tempdir()?;
+        Self::ours_in(tempfile::tempdir()?, tls, false)
+    }
+
+    pub(crate) fn ours_encrypted(tls: bool) -> Result<Self> {
+        let mut server = Self::ours_in(tempfile::tempdir()?, tls, true)?;
+        server.name = "trestle, encrypted";
+        Ok(server)
+    }
+
+    /// On what is in this directory already.
+    pub(crate) fn ours_in(dir: TempDir, tls: bool, encrypted: bool) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("--serve").arg(dir.path()).arg(if tls { "tls" } else { "plain" });
+        command.arg(if encrypted { "encrypted" } else { "as-it-is" });
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("standard output was piped")?).read_line(&mut line)?;
-        let certificates = tls.then(|| dir.path().join("client"));
-        Ok(Self { name: "trestle", address: line.trim().parse()?, certificates, child, _dir: dir })
+        let [certificates, others] = ["client", "other"].map(|name| tls.then(|| dir.path().join(name)));
+        Ok(Self {
+            name: "trestle",
+            address: line.trim().parse()?,
+            certificates,
+            others,
+            child,
+            dir: Some(dir),
+        })
     }
 
     pub(crate) fn peer(peer: Peer, tls: bool) -> Result<Self> {
@@ -73,7 +96,8 @@ impl Server {
         let child = command.stdout(Stdio::null()).spawn().with_context(|| format!("starting {name}"))?;
         let certificates = tls.then(|| dir.path().join("client"));
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let server = Self { name, address, certificates, child, _dir: dir };
+        let others = certificates.clone();
+        let server = Self { name, address, certificates, others, child, dir: Some(dir) };
         for _ in 0..100 {
             if TcpStream::connect(address).is_ok() {
                 return Ok(server);
@@ -85,6 +109,16 @@ impl Server {
 
     pub(crate) fn connect(&self) -> Result<Client> {
         Client::connect(self.name, self.address, self.certificates.as_deref())
+    }
+
+    /// Killed; what it served is in the directory.
+    pub(crate) fn stop(mut self) -> TempDir {
+        self.dir.take().expect("it is taken here only")
+    }
+
+    /// Another consumer's client; of a peer, another client.
+    pub(crate) fn connect_other(&self) -> Result<Client> {
+        Client::connect(self.name, self.address, self.others.as_deref())
     }
 
     /// Processor time so far, for people.
@@ -145,12 +179,19 @@ pub(crate) fn write_client(dir: &Path, authority: &str, certificate: &str, key: 
     Ok(std::fs::write(dir.join("client-key.pem"), key)?)
 }
 
-/// Our server, in the child process: one consumer, its limit in force. Prints where it listens.
-pub(crate) fn serve(dir: &str, tls: bool) -> Result<()> {
+/// A vault in a directory, with its keys beside it.
+pub(crate) fn open(dir: &Path) -> Result<Vault> {
+    let config = VaultConfig { root: dir.join("vault"), reserve: 0 };
+    let keys = Arc::new(DirectoryKeys(dir.join("keys")));
+    Ok(Vault::open_with(config, &Expected::default(), keys)?)
+}
+
+/// Our server, in the child process: two consumers, their limits in force. Prints where it listens.
+pub(crate) fn serve(dir: &str, tls: bool, encrypted: bool) -> Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let dir = Path::new(dir);
-        let consumer = ConsumerId::new(Uuid::from_u128(1));
-        let vault = Arc::new(Vault::open(VaultConfig { root: dir.join("vault"), reserve: 0 })?);
+        let [consumer, other] = [1, 2].map(|n| ConsumerId::new(Uuid::from_u128(n)));
+        let vault = Arc::new(open(dir)?);
         let authority = Arc::new(TestAuthority::new()?);
         let access = if tls { Access::Tls(authority.server()?) } else { Access::PlainLoopback(consumer) };
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -158,13 +199,15 @@ pub(crate) fn serve(dir: &str, tls: bool) -> Result<()> {
         let server = NbdServer::bind(Arc::clone(&vault), config).await?;
         let address = server.local_addr()?;
         let backend = NbdBackend::at(vault, authority, address);
-        backend.ensure_storage(consumer, SIZE, false).await?;
-        backend.set_quota(consumer, SIZE).await?;
-        backend.ensure_credentials(consumer).await?;
-        let details = backend.connection_details(consumer).await?;
-        let secret =
-            &details.iter().find(|item| item.name == "nbd-client").context("details hold a secret")?.data;
-        write_client(&dir.join("client"), &secret["ca"], &secret["cert"], &secret["key"])?;
+        for (consumer, name) in [(consumer, "client"), (other, "other")] {
+            backend.ensure_storage(consumer, SIZE, encrypted).await?;
+            backend.set_quota(consumer, SIZE).await?;
+            backend.ensure_credentials(consumer).await?;
+            let details = backend.connection_details(consumer).await?;
+            let secret = details.iter().find(|item| item.name == "nbd-client");
+            let secret = &secret.context("details hold a secret")?.data;
+            write_client(&dir.join(name), &secret["ca"], &secret["cert"], &secret["key"])?;
+        }
         println!("{address}");
         server.run(tokio_util::sync::CancellationToken::new()).await;
         Ok(())

@@ -18,7 +18,11 @@ fn tool(up: &Up, program: &str, args: &[&str]) -> Output {
 }
 
 fn onboard(up: &Up, capacity: &str, out: &str) -> String {
-    std::fs::write(up.path("ticket"), up.ok(&["ticket", "create"])).unwrap();
+    onboard_with(up, &[], capacity, out)
+}
+
+fn onboard_with(up: &Up, ticket: &[&str], capacity: &str, out: &str) -> String {
+    std::fs::write(up.path("ticket"), up.ok(&[&["ticket", "create"], ticket].concat())).unwrap();
     let said =
         up.ok(&["consumer", "onboard", "--ticket-file", "ticket", "--capacity", capacity, "--out", out]);
     assert!(said.starts_with("Storage is ready."), "{said}");
@@ -419,6 +423,75 @@ fn a_consumer_has_volumes_snapshots_and_images_of_its_own() {
     assert!(ready, "{:?}", consumers(&up));
     let old = own(&up, "storage", &["list"]);
     assert!(text(&old.stderr).contains("does not open"), "{}", text(&old.stderr));
+}
+
+/// The paths of all files below a directory.
+fn files(dir: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn what_is_stored_encrypted_is_nobodys_who_has_the_disk() {
+    let up = Up::start(&[]);
+    let data = onboard_with(&up, &["--encrypted"], "64Mi", "storage");
+    onboard(&up, "8Mi", "plain");
+    let uri = |volume: &str| data.replace("/data", &format!("/{volume}"));
+    let image = b"what only its owner is to read. ".repeat(1 << 15);
+    std::fs::write(up.path("image"), &image).unwrap();
+    for volume in ["data", "logs"] {
+        if volume == "logs" {
+            own_ok(&up, "storage", &["create", "logs", "--size", "8Mi"]);
+        }
+        assert!(tool(&up, "nbdcopy", &["image", &uri(volume)]).status.success());
+    }
+    own_ok(&up, "storage", &["snapshot", "logs@one"]);
+    own_ok(&up, "storage", &["create", "copy", "--from", "logs@one"]);
+    own_ok(&up, "storage", &["export", "logs", "--out", "logs.img"]);
+    assert!(std::fs::read(up.path("logs.img")).unwrap().starts_with(&image));
+    own_ok(&up, "storage", &["import", "again", "logs.img"]);
+    let encrypted = |up: &Up, dir: &str| -> Vec<bool> {
+        volumes(up, dir).iter().map(|volume| volume["encrypted"] == true).collect()
+    };
+    assert_eq!(encrypted(&up, "storage"), [true; 5]);
+    // One volume of a consumer whose others are not; a copy of those is none.
+    own_ok(&up, "plain", &["create", "secret", "--size", "4Mi", "--encrypted"]);
+    assert_eq!(encrypted(&up, "plain"), [false, true]);
+    let refused = own(&up, "plain", &["create", "copy", "--from", "data", "--encrypted"]);
+    assert!(text(&refused.stderr).contains("not encrypted"), "{}", text(&refused.stderr));
+    let all = files(&up.path("data/volumes"));
+    assert!(all.iter().any(|path| path.ends_with("data")), "{all:?}");
+    for path in all {
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(!bytes.windows(32).any(|part| part == &image[..32]), "{}", path.display());
+    }
+
+    // With another sealing key nothing of it is served, and the reason is told; with its own, all of it.
+    let dir = up.kill();
+    let sealing = dir.path().join("data/sealing.key");
+    let key = std::fs::read_to_string(&sealing).unwrap();
+    std::fs::write(&sealing, "ab".repeat(32)).unwrap();
+    let up = Up::start_in(dir, &[]);
+    let one = |up: &Up| consumers(up).into_iter().find(|one| one["encrypted"] == true).unwrap();
+    let mut failed = serde_json::Value::Null;
+    let told = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        failed = one(&up);
+        failed["phase"] == "Failed"
+    });
+    let reason = failed["reason"].as_str().unwrap_or_default();
+    assert!(told && reason.contains("encrypted") && reason.contains("sealed with the key"), "{failed}");
+    assert!(own(&up, "storage", &["list"]).status.code() != Some(0));
+    let dir = up.kill();
+    std::fs::write(&sealing, key).unwrap();
+    let up = Up::start_in(dir, &[]);
+    let ready = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        one(&up)["phase"] == "Ready"
+    });
+    assert!(ready, "{}", one(&up));
+    own_ok(&up, "storage", &["export", "logs@one", "--out", "again.img"]);
+    assert!(std::fs::read(up.path("again.img")).unwrap().starts_with(&image));
 }
 
 #[test]
