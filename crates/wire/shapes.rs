@@ -213,6 +213,7 @@ const ANSWERS: &[Shape] = &[
             ("consumer", UNLESS_EMPTY),
             ("sources", UNLESS_NO_ITEM),
             ("rates", UNLESS_NONE),
+            ("encrypted", UNLESS_FALSE),
         ],
     ),
     ("trestle.v1.CreateTicketResponse", "MadeTicket", &[("ticket", always!("Ticket"))]),
@@ -229,6 +230,7 @@ const ANSWERS: &[Shape] = &[
             ("labels", UNLESS_NO_ENTRY),
             ("last_seen", UNLESS_NONE),
             ("rates", UNLESS_NONE),
+            ("encrypted", UNLESS_FALSE),
         ],
     ),
     (
@@ -242,6 +244,7 @@ const ANSWERS: &[Shape] = &[
             ("importing", UNLESS_FALSE),
             ("trouble", UNLESS_EMPTY),
             ("writer", UNLESS_EMPTY),
+            ("encrypted", UNLESS_FALSE),
         ],
     ),
     ("trestle.v1.ConsumerClient", "ConsumerClient", &[("reported_at", UNLESS_NONE), ("used", UNLESS_NONE)]),
@@ -280,6 +283,7 @@ const BODIES: &[Shape] = &[
             ("limit", DEFAULT),
             ("sources", DEFAULT),
             ("rates", DEFAULT),
+            ("encrypted", DEFAULT),
         ],
     ),
     (
@@ -313,7 +317,14 @@ const BODIES: &[Shape] = &[
     (
         "trestle.v1.CreateVolumeRequest",
         "NewVolume",
-        &[("", STRICT), ("consumer", ABSENT), ("size", DEFAULT), ("from", DEFAULT), ("importing", DEFAULT)],
+        &[
+            ("", STRICT),
+            ("consumer", ABSENT),
+            ("size", DEFAULT),
+            ("from", DEFAULT),
+            ("importing", DEFAULT),
+            ("encrypted", DEFAULT),
+        ],
     ),
     (
         "trestle.v1.ResizeVolumeRequest",

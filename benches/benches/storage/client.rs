@@ -35,8 +35,8 @@ impl Kind {
     }
 }
 
-trait Stream: Read + Write {}
-impl<S: Read + Write> Stream for S {}
+trait Stream: Read + Write + Send {}
+impl<S: Read + Write + Send> Stream for S {}
 
 pub(crate) struct Client {
     stream: BufReader<Box<dyn Stream>>,

@@ -330,6 +330,31 @@ async fn who_was_put_off_by_mistake_is_taken_back_with_its_data() {
 }
 
 #[tokio::test]
+async fn a_clock_that_jumps_back_takes_nothing_from_anybody() {
+    let world = world(1 << 30);
+    let ticket = world.ticket().await;
+    let (sealed, id) = world.consumer("1Mi").await;
+    let (_, left) = world.consumer("1Mi").await;
+    world.provider.put_off(left, false).await.unwrap();
+    world.provider.reconcile_all().await.unwrap();
+    world.now.fetch_sub(900_000, Ordering::SeqCst);
+    world.provider.reconcile_all().await.unwrap();
+    assert_eq!(world.phase(id).await, Some(Phase::Ready));
+    world.provider.storage_config(&sealed, ANYBODY).await.unwrap();
+    world.provider.update_capacity(&sealed, b"2Mi", ANYBODY).await.unwrap();
+    world.provider.onboard(&ticket, b"1Mi", &[], ANYBODY).await.unwrap();
+    world.provider.keep(left).await.unwrap();
+    world.provider.reconcile(left).await.unwrap();
+    assert_eq!(world.phase(left).await, Some(Phase::Ready), "what is kept is kept longer, not less");
+    // Put right again, it is as if nothing had been.
+    world.now.fetch_add(900_000, Ordering::SeqCst);
+    world.provider.reconcile_all().await.unwrap();
+    for id in [id, left] {
+        assert_eq!(world.phase(id).await, Some(Phase::Ready));
+    }
+}
+
+#[tokio::test]
 async fn consumers_from_before_marks_are_adopted_once() {
     let world = world(1 << 30);
     let (_, id) = world.consumer("1Mi").await;

@@ -173,6 +173,32 @@ fn another_directory_is_not_taken_for_the_vault() {
 }
 
 #[test]
+fn a_flipped_bit_in_what_names_the_vault_or_a_consumer_is_noticed_wherever_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(made(&vault(dir.path()), 1));
+    let record = dir.path().join("consumers").join(format!("{}.json", id(1)));
+    for path in [dir.path().join("vault"), record] {
+        let text = std::fs::read(&path).unwrap();
+        for at in (0..text.len() - 1).step_by(7) {
+            let mut flipped = text.clone();
+            flipped[at] ^= 1 << (at % 7);
+            std::fs::write(&path, &flipped).unwrap();
+            let opened = Vault::open(VaultConfig { root: dir.path().to_owned(), reserve: 0 });
+            match opened {
+                Err(error) => assert!(matches!(error, VaultError::Record { .. }), "{at}: {error:?}"),
+                Ok(vault) => {
+                    let why = vault.observe(id(1)).trouble.expect("the record says nothing");
+                    assert!(why.contains(&id(1).to_string()), "{at}: {why}");
+                    assert!(vault.tenant(id(1)).unwrap().volume("data").is_none());
+                }
+            }
+        }
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert!(vault(dir.path()).tenant(id(1)).unwrap().volume("data").is_some(), "nothing was made anew");
+}
+
+#[test]
 fn a_vault_put_back_from_an_older_copy_says_so_until_it_is_adopted() {
     let dir = tempfile::tempdir().unwrap();
     let open = |opening| {

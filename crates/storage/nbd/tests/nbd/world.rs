@@ -93,6 +93,20 @@ pub(crate) async fn start(dir: TempDir, root: &Path, plain: Option<ConsumerId>) 
 }
 
 impl World {
+    /// Ends all of it; what it leaves is in the directory, and nobody holds it when this returns.
+    pub(crate) async fn stop(mut self, root: &Path) -> TempDir {
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        drop(self);
+        let lock = std::fs::File::open(root.join("lock")).unwrap();
+        for _ in 0..400 {
+            if lock.try_lock().is_ok() {
+                return dir;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the vault is still in use");
+    }
+
     /// A consumer with a volume `data` of its grant's size.
     pub(crate) async fn consumer(&self, n: u128, bytes: u64) -> ConsumerId {
         self.consumer_whose_data_is(n, bytes, false).await
