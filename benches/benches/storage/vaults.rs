@@ -23,7 +23,7 @@ const CONSUMERS: u128 = 1000;
 const MIB: u64 = 1 << 20;
 const LARGE: u64 = 100 << 30;
 /// Blocks of the large volume that hold data, far from each other.
-const EXTENTS: u64 = 10_000;
+const EXTENTS: u64 = 1000;
 const SNAPSHOTS: usize = 9;
 
 fn id(n: u128) -> ConsumerId {

@@ -92,12 +92,12 @@ fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
     #[serde(untagged)]
     enum Stored {
         Size(u64),
-        Entry(Entry),
+        Entry(Box<Entry>),
     }
     let stored = BTreeMap::<String, Stored>::deserialize(deserializer)?;
     let entry = |(name, stored)| match stored {
         Stored::Size(size) => (name, Entry { size, ..Entry::default() }),
-        Stored::Entry(entry) => (name, entry),
+        Stored::Entry(entry) => (name, *entry),
     };
     Ok(stored.into_iter().map(entry).collect())
 }
