@@ -12,7 +12,7 @@ use node_kernel::nft::{Nft, TableId};
 use node_nft::{Data, Element, Family, Key, Op, Transaction};
 use node_services::{
     Node, Service, Store,
-    nftables::{AFFINITY, Config, Plane, TABLE},
+    nftables::{AFFINITY, Bond, Config, Plane, TABLE},
 };
 
 use super::{cluster_ip, endpoint_ip, key, millis, service, slice, start};
@@ -31,7 +31,7 @@ pub fn measure() -> io::Result<()> {
     let (mut proxy, _) = start(&store);
     let table = TableId::new(Family::Ip, TABLE);
     let mut nft = Nft::open().map_err(io::Error::other)?;
-    let (_, schema) = Plane::new(false, Config::default()).affinity();
+    let (_, schema) = Plane::new(false, Config::default()).affinity(Bond::Anywhere);
     for chunk in (0..CLIENTS).collect::<Vec<_>>().chunks(8_192) {
         let elements = chunk.iter().map(|number| client(*number)).collect();
         let ops = vec![Op::AddElements { set: AFFINITY.into(), schema: schema.clone(), elements }];

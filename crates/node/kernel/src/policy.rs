@@ -424,6 +424,7 @@ fn skeleton(desired: &Table) -> Table {
         name: desired.name.clone(),
         chains: chains.map(|(name, chain)| (name.clone(), chain.clone())).collect(),
         sets: sets.collect(),
+        keeps_chains: desired.keeps_chains,
     }
 }
 

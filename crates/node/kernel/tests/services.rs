@@ -21,7 +21,7 @@ use node_services::{
     Protocol, Service, Store,
     cases::port,
     conntrack::Cleanup,
-    nftables::{Config, Plane as Layout, TABLE},
+    nftables::{Bond, Config, Plane as Layout, TABLE},
 };
 use support::lab::{Fate, answered};
 use support::states::{
@@ -69,6 +69,16 @@ fn packets_go_where_every_case_says() {
 fn packets_go_where_every_case_says_in_ipv6() {
     let [_, ipv6] = in_both_families();
     packets_go_where_cases_say(ipv6);
+}
+
+/// The node's own Pods are behind the first and the third link; an endpoint elsewhere and clients behind the others.
+#[test]
+fn packets_go_where_every_case_says_with_pods_known_by_their_interfaces() {
+    for (cases, node, config, ipv6) in in_both_families() {
+        let pod_interfaces = ["v1", "v3*"].map(|text| text.parse().expect("interfaces")).into();
+        let config = Config { pod_prefixes: Vec::new(), pod_interfaces, ..config };
+        packets_go_where_cases_say((cases, node, config, ipv6));
+    }
 }
 
 fn packets_go_where_cases_say((cases, node, config, ipv6): Family) {
@@ -121,7 +131,18 @@ fn a_client_keeps_its_endpoint_until_that_goes_or_affinity_ends() {
             assert_eq!(third, second, "the other one comes back, the client stays");
         }
         let bound = run("nft list map ip trestle-services affinity");
-        assert!(bound.contains("10.180.0.2 . 1.2.3.4 . tcp . 80 timeout 3h"), "{bound}");
+        assert!(bound.contains("10.180.0.2 . 172.30.0.41 . tcp . 80 timeout 3h"), "{bound}");
+        let Fate::Answered(bound, _) = lab.tcp(POD, "1.2.3.4:80", 1, &Fate::Refused) else {
+            panic!("the balancer is silent")
+        };
+        for to in ["172.30.0.41:80", "192.168.0.2:3001", "50.60.70.81:80"] {
+            let Fate::Answered(again, _) = lab.tcp(POD, to, 10, &Fate::Refused) else {
+                panic!("{to} is silent")
+            };
+            assert_eq!(again, bound, "one endpoint, wherever it comes to");
+        }
+        let table = run("nft list table ip trestle-services");
+        assert!(table.contains("chain sticky-172.30.0.41-6-80"), "nft lists what it has: {table}");
         store.set_service(name("web"), everywhere("172.30.0.41"));
         update(&mut proxy, &mut store);
         check(&lab, &[(POD, "172.30.0.41:80", answered(BOTH, false))]);
@@ -177,7 +198,7 @@ fn clients_by_the_thousand_forget_an_endpoint_that_goes() {
         store.set_slice("web", http_slice("web", &[LOCAL, REMOTE]));
         let mut proxy = start(&mut store);
         let (table, mut nft) = (TableId::new(NftFamily::Ip, TABLE), Nft::open().expect("nftables answer"));
-        let (set, schema) = Layout::new(false, rules()).affinity();
+        let (set, schema) = Layout::new(false, rules()).affinity(Bond::Anywhere);
         for chunk in (0..CLIENTS).collect::<Vec<_>>().chunks(5_000) {
             let elements = chunk.iter().map(|number| bound_client(*number)).collect();
             let ops = vec![Op::AddElements { set: set.into(), schema: schema.clone(), elements }];

@@ -54,7 +54,12 @@ impl FakeKernel {
                 let chain = CurrentChain { base: *base, rules: Vec::new() };
                 absent(table.chains.insert(name.clone(), chain))?;
             }
-            Op::DeleteChain { name } => present(table.chains.remove(name))?,
+            Op::DeleteChain { name } => {
+                if table.sets.values().any(|set| leads_to(set, name)) {
+                    return Err("elements lead to it".into());
+                }
+                present(table.chains.remove(name))?;
+            }
             Op::FlushChain { name } => table.chains.get_mut(name).ok_or("no chain")?.rules.clear(),
             Op::AddRule { chain, rule } => add_rule(table, chain, rule)?,
             Op::AddSet { name, schema } => {
@@ -72,6 +77,13 @@ impl FakeKernel {
         }
         Ok(())
     }
+}
+
+fn leads_to(set: &CurrentSet, chain: &str) -> bool {
+    set.elements.values().any(|element| match &element.data {
+        Data::Verdict(verdict) => verdict.chain_name() == Some(chain),
+        Data::None | Data::Value(_) => false,
+    })
 }
 
 fn absent<T>(before: Option<T>) -> Result<(), String> {

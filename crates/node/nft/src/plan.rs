@@ -45,7 +45,7 @@ impl Plan {
         let no_chains = BTreeMap::new();
         let (sets, chains) = current.map_or((&no_sets, &no_chains), |table| (&table.sets, &table.chains));
         let reshaped = draft.sets(&desired.sets, sets, limits);
-        draft.chains(&desired.chains, chains, reshaped);
+        draft.chains(desired, chains, reshaped);
         draft.new_elements(&desired.sets, sets, limits);
         draft.live_elements(&desired.sets, sets, limits);
         Ok(draft.finish(live, limits))
@@ -97,12 +97,8 @@ impl Draft {
         reshaped
     }
 
-    fn chains(
-        &mut self,
-        desired: &BTreeMap<String, Chain>,
-        current: &BTreeMap<String, CurrentChain>,
-        rewrite_all: bool,
-    ) {
+    fn chains(&mut self, table: &Table, current: &BTreeMap<String, CurrentChain>, rewrite_all: bool) {
+        let desired = &table.chains;
         let mut base_chains = Vec::new();
         let mut rules = Vec::new();
         for (name, chain) in desired {
@@ -130,7 +126,9 @@ impl Draft {
                 chain.rules.iter().map(|rule| Op::AddRule { chain: name.clone(), rule: rule.clone() }),
             );
         }
-        for (name, now) in current.iter().filter(|(name, _)| !desired.contains_key(*name)) {
+        let stays = |now: &CurrentChain| table.keeps_chains && now.base.is_none();
+        let gone = current.iter().filter(|(name, now)| !desired.contains_key(*name) && !stays(now));
+        for (name, now) in gone {
             // A chain that goes must not hold on to sets and chains that go with it.
             if !now.rules.is_empty() {
                 self.switch.push(Op::FlushChain { name: name.clone() });

@@ -20,11 +20,14 @@ pub struct Table {
     pub name: String,
     pub chains: BTreeMap<String, Chain>,
     pub sets: BTreeMap<String, Set>,
+    /// Chains that no packet enters by itself stay as they are if they are not named here.
+    pub keeps_chains: bool,
 }
 
 impl Table {
     pub fn new(family: Family, name: impl Into<String>) -> Self {
-        Self { family, name: name.into(), chains: BTreeMap::new(), sets: BTreeMap::new() }
+        let (chains, sets) = (BTreeMap::new(), BTreeMap::new());
+        Self { family, name: name.into(), chains, sets, keeps_chains: false }
     }
 
     pub fn chain(&mut self, name: impl Into<String>, chain: Chain) -> &mut Self {

@@ -5,13 +5,15 @@
 //!                                                                                                │
 //!      pick-3          dnat to endpoints[ address . protocol . port . random below 3 ] ◄─────────┤
 //!      external-3      mark for masquerade, then as pick-3 ◄─────────────────────────────────────┤
-//!      sticky-3        affinity[ client . address . protocol . port ], else as pick-3 ◄──────────┤
-//!                      afterwards remember-60: bound for 60 s if in sticky-endpoints, else dropped and unbound
-//!      local-3-1       pods: pick-3; the node: external-3; others: local-endpoints, 1 of them ◄──┘
+//!      local-3-1       pods: pick-3; the node: external-3; others: local-endpoints, 1 of them ◄──┤
+//!      sticky-ANCHOR   affinity[ client . ANCHOR ], else unbound: ─► goto CLASS ◄────────────────┘
+//!                      afterwards remember-60-ANCHOR: bound for 60 s if in sticky-endpoints, else dropped and unbound
 //! ```
 //!
 //! A class is a chain for one way of treating packets and one number of endpoints; services share it. There are as
-//! many as there are different numbers of endpoints, and they are made when first needed.
+//! many as there are different numbers of endpoints, and they are made when first needed. A port with affinity has some
+//! chains of its own, in which its anchor stands, the place that its clients are remembered under. Whom a local policy
+//! confines to this node is bound there by itself (`local-affinity`): elsewhere the same client may be bound to any endpoint.
 //!
 //! Each port of a service changes in one transaction: a packet sees its old endpoints or its new ones. What nothing
 //! leads to any more (places behind the end of a pool that shrank) goes in a later one, because a packet that is on
@@ -19,6 +21,7 @@
 
 mod class;
 pub(crate) mod elements;
+mod interface;
 pub(crate) mod layout;
 mod pool;
 mod refused;
@@ -37,8 +40,9 @@ use node_nft::{CurrentTable, Data, Op, SetSchema, Table};
 use crate::{Frontend, Operation, PortId, Protocol, Refs, ServiceEndpointsPatch, ServicePortInfo};
 pub use class::Class;
 use elements::{Change, Head, Shared};
-pub use layout::{AFFINITY, TABLE};
-use layout::{Layout, Place};
+pub use interface::{Interfaces, NoInterface};
+pub use layout::{AFFINITY, Bond, TABLE};
+use layout::{Anchor, Layout, Place};
 use pool::{Move, Pool};
 pub use refused::{Apart, Leftover};
 use steps::Steps;
@@ -46,8 +50,11 @@ pub use work::{Forget, Sweep, Unit, Work};
 
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Addresses of Pods, all nodes: who is not among them is from outside. Empty: unknown.
+    /// Addresses of Pods: of those of this node at least, and of all nodes where they are known. Who is not among them, and
+    /// comes by none of `pod_interfaces`, is from outside. If both are empty nobody can tell.
     pub pod_prefixes: Vec<IpNet>,
+    /// Where packets of the node's own Pods come in.
+    pub pod_interfaces: Vec<Interfaces>,
     /// Addresses out of which services get theirs: packets to one that no service has are dropped.
     pub service_prefixes: Vec<IpNet>,
     /// Masquerade all traffic to cluster addresses.
@@ -62,6 +69,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             pod_prefixes: Vec::new(),
+            pod_interfaces: Vec::new(),
             service_prefixes: Vec::new(),
             masquerade_all: false,
             masquerade_mark: 0x4000,
@@ -96,8 +104,8 @@ impl Plane {
     }
 
     /// The map that remembers clients, and its shape.
-    pub fn affinity(&self) -> (&'static str, SetSchema) {
-        (layout::AFFINITY, self.layout.schema(layout::AFFINITY))
+    pub fn affinity(&self, bond: Bond) -> (&'static str, SetSchema) {
+        (bond.map(), self.layout.schema(bond.map()))
     }
 
     /// Before the first patches: takes over the order of endpoints and the classes that an earlier run left in the
@@ -110,7 +118,7 @@ impl Plane {
     pub fn table(&self) -> Table {
         let mut table = self.layout.scaffold(&self.config);
         for class in &self.classes {
-            table.chain(class.name(), class.chain(self.layout, self.config.masquerade_mark));
+            table.chain(class.name(), class.chain(self.layout, &self.config));
         }
         for port in self.ports.values() {
             let Some(info) = &port.info else { continue };
@@ -124,18 +132,31 @@ impl Plane {
                 head.changes.into_iter().for_each(&mut put);
                 self.places(port, info, frontend, head.pools).for_each(&mut put);
             }
-            for (frontend, endpoints) in port.bindings(self.layout) {
-                endpoints.into_iter().for_each(|one| put(elements::sticky(self.layout, &frontend, one)));
+            for ((bond, anchor), endpoints) in port.bindings() {
+                endpoints.into_iter().for_each(|one| put(elements::sticky(self.layout, bond, &anchor, one)));
             }
             self.guards(Some(info)).into_iter().for_each(&mut put);
         }
         for shared in self.shared.iter() {
-            let change = shared.change();
-            if let Some(set) = table.sets.get_mut(change.set) {
+            if let Shared::Chain(class) = shared {
+                table.chain(class.name(), class.chain(self.layout, &self.config));
+            } else if let Some(change) = shared.change()
+                && let Some(set) = table.sets.get_mut(change.set)
+            {
                 set.insert(change.key, change.element);
             }
         }
         table
+    }
+
+    /// Adds what has its first user.
+    fn bring(&self, shared: Shared, steps: &mut Steps) {
+        match shared {
+            Shared::Chain(class) => steps.chain(class.name(), class.chain(self.layout, &self.config)),
+            Shared::ClusterIp(_) | Shared::Hairpin { .. } => {
+                shared.change().into_iter().for_each(|change| steps.add(change))
+            }
+        }
     }
 
     /// Reorders the pools as the kernel has them. Call after the first patches, before [`Self::table`].
@@ -202,10 +223,10 @@ impl Plane {
     fn new_classes(&mut self, wanted: Vec<Class>) -> impl Iterator<Item = Unit> {
         let wanted = wanted.into_iter().flat_map(Class::with_needed);
         let new: Vec<_> = wanted.filter(|class| self.classes.insert(*class)).collect();
-        let (layout, mark) = (self.layout, self.config.masquerade_mark);
+        let (layout, config) = (self.layout, &self.config);
         new.into_iter().map(move |class| {
             let name = class.name();
-            let rules = class.chain(layout, mark).rules.into_iter();
+            let rules = class.chain(layout, config).rules.into_iter();
             let rules = rules.map(|rule| Op::AddRule { chain: name.clone(), rule });
             let ops = [Op::AddChain { name: name.clone(), base: None }].into_iter().chain(rules).collect();
             Unit { ops, class: Some(class), ..Unit::default() }
@@ -234,7 +255,7 @@ impl Plane {
         released.extend(before.shared());
         for shared in after.shared() {
             if self.shared.acquire(shared) {
-                steps.add(shared.change());
+                self.bring(shared, &mut steps);
                 unit.acquired.push(shared);
             }
         }
@@ -303,40 +324,26 @@ impl Plane {
         }
     }
 
-    /// Clients of a frontend may be bound to its endpoints, and to no other from the switch on. Who is bound to one that
-    /// goes is to be unbound.
+    /// Clients may be bound to a port's endpoints, and to no other from the switch on. Who is bound to one that goes is to
+    /// be unbound.
     fn rebind(&self, before: &Port, after: &Port, steps: &mut Steps, forget: &mut Vec<Forget>) {
         let layout = self.layout;
-        let (was, is) = (before.bindings(layout), after.bindings(layout));
+        let (was, is) = (before.bindings(), after.bindings());
         let none = BTreeSet::new();
-        for (frontend, endpoints) in &was {
-            let gone: Vec<_> = endpoints.difference(is.get(frontend).unwrap_or(&none)).copied().collect();
-            gone.iter().for_each(|socket| steps.delete(elements::sticky(layout, frontend, *socket)));
-            let whose = |endpoint| Forget { frontend: frontend.clone(), endpoint };
-            if is.contains_key(frontend) {
+        for (at, endpoints) in &was {
+            let (bond, anchor) = at;
+            let gone: Vec<_> = endpoints.difference(is.get(at).unwrap_or(&none)).copied().collect();
+            gone.iter().for_each(|socket| steps.delete(elements::sticky(layout, *bond, anchor, *socket)));
+            let whose = |endpoint| Forget { bond: *bond, anchor: anchor.clone(), endpoint };
+            if is.contains_key(at) {
                 forget.extend(gone.into_iter().map(|socket| whose(Some(layout.value(socket).into()))));
             } else {
                 forget.push(whose(None));
             }
         }
-        // Clients from outside must not leave the node any more, and those within may: nobody can tell whose binding is whose.
-        for frontend in after.confined_since(before) {
-            let Some(info) = &after.info else { continue };
-            let place = Place { layout, protocol: info.protocol.number(), frontend: *frontend };
-            let frontend: Box<[u8]> = place.key().into();
-            let elsewhere = was
-                .get(&frontend)
-                .unwrap_or(&none)
-                .iter()
-                .filter(|one| !after.local.iter().any(|here| here == **one));
-            forget.extend(elsewhere.map(|socket| Forget {
-                frontend: frontend.clone(),
-                endpoint: Some(layout.value(*socket).into()),
-            }));
-        }
-        for (frontend, endpoints) in &is {
-            let come = endpoints.difference(was.get(frontend).unwrap_or(&none));
-            come.for_each(|socket| steps.add(elements::sticky(layout, frontend, *socket)));
+        for (at, endpoints) in &is {
+            let come = endpoints.difference(was.get(at).unwrap_or(&none));
+            come.for_each(|socket| steps.add(elements::sticky(layout, at.0, &at.1, *socket)));
         }
     }
 
@@ -376,30 +383,17 @@ impl Port {
         elements::shared(self.info.as_deref(), &self.hairpins)
     }
 
-    /// For each frontend of a sticky port, by its key, the endpoints that clients may be bound to.
-    fn bindings(&self, layout: Layout) -> BTreeMap<Box<[u8]>, BTreeSet<(IpAddr, u16)>> {
-        let Some(info) = self.info.as_ref().filter(|info| info.affinity.is_some()) else {
+    /// The endpoints that clients of a port with affinity may be bound to, by the key of its anchor.
+    fn bindings(&self) -> BTreeMap<(Bond, Box<[u8]>), BTreeSet<(IpAddr, u16)>> {
+        let Some((info, anchor)) = self.info.as_ref().and_then(|info| Some((info, Anchor::of(info)?))) else {
             return BTreeMap::new();
         };
-        let place =
-            |frontend: &Frontend| Place { layout, protocol: info.protocol.number(), frontend: *frontend };
-        let endpoints = |frontend: &Frontend| -> BTreeSet<(IpAddr, u16)> {
-            match (frontend.kind.is_external(), info.internal_local, info.external_local) {
-                (false, true, _) => self.local.iter().collect(),
-                // Pods and the node still go anywhere.
-                (true, _, true) => self.cluster.iter().chain(self.local.iter()).collect(),
-                (false, false, _) | (true, _, false) => self.cluster.iter().collect(),
-            }
+        let pool = |bond| match bond {
+            Bond::Anywhere => &self.cluster,
+            Bond::Here => &self.local,
         };
-        info.frontends.iter().map(|one| (place(one).key().into(), endpoints(one))).collect()
-    }
-
-    /// Frontends that clients from outside could leave the node by, and can no more.
-    fn confined_since(&self, before: &Self) -> impl Iterator<Item = &Frontend> {
-        let confines = |port: &Self| port.info.as_ref().is_some_and(|info| info.external_local);
-        let is_new = confines(self) && !confines(before);
-        let frontends = self.info.iter().flat_map(|info| &info.frontends);
-        frontends.filter(move |one| is_new && one.kind.is_external())
+        let bound = |bond| ((bond, anchor.key().into()), pool(bond).iter().collect());
+        elements::bonds(info).map(bound).collect()
     }
 
     /// Returns how places within the two pools change.

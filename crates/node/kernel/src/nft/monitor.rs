@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use node_services::nftables::AFFINITY;
+use node_services::nftables::Bond;
 
 use super::{FIXED, NETLINK_NETFILTER, Nft, TableId, next_generation, number};
 use crate::netlink::{Message, NetlinkError, Socket};
@@ -119,7 +119,10 @@ impl AsFd for Monitor {
 fn is_of(tables: &[TableId], message: &Message<'_>) -> Result<bool, NetlinkError> {
     let [kind, _] = message.header.kind.to_le_bytes();
     if u16::from(kind) == number::DEL_ELEMENT
-        && message.attrs(FIXED)?.find(number::element::SET)?.is_some_and(|set| set.text() == AFFINITY)
+        && message
+            .attrs(FIXED)?
+            .find(number::element::SET)?
+            .is_some_and(|set| Bond::ALL.map(Bond::map).contains(&&*set.text()))
     {
         return Ok(false);
     }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use node_nft::{Data, Element, Op, SetSchema, Transaction};
-use node_services::nftables::Forget;
+use node_services::nftables::{Bond, Forget};
 
 use crate::nft::{CommitError, Nft, ReadError, TableId};
 
@@ -24,12 +24,11 @@ const NICE: i32 = 10;
 /// Clients that are unbound by one transaction.
 const CHUNK: usize = 2_048;
 
-/// The map of one family.
+/// The maps of one family.
 #[derive(Clone)]
 pub struct Sweeper {
     table: TableId,
-    set: String,
-    schema: SetSchema,
+    maps: [(Bond, SetSchema); 2],
     due: Arc<Mutex<Due>>,
 }
 
@@ -41,8 +40,8 @@ struct Due {
 }
 
 impl Sweeper {
-    pub fn new(table: TableId, set: &str, schema: SetSchema) -> Self {
-        Self { table, set: set.to_owned(), schema, due: Arc::default() }
+    pub fn new(table: TableId, maps: [(Bond, SetSchema); 2]) -> Self {
+        Self { table, maps, due: Arc::default() }
     }
 
     /// Returns at once.
@@ -67,50 +66,66 @@ impl Sweeper {
         // A thread has the priority of the one that made it, which nobody should have to wait for; for this one all can.
         let _ = rustix::process::setpriority_process(None, NICE);
         while let Some(forget) = self.take() {
-            for _ in 0..ROUNDS {
-                // Who could not be unbound expires with the time of the service.
-                if let Ok(0) = self.round(&mut nft, &forget) {
-                    break;
-                }
+            for (bond, schema) in &self.maps {
+                self.sweep_map(&mut nft, *bond, schema, &forget);
+            }
+        }
+    }
+
+    fn sweep_map(&self, nft: &mut Nft, bond: Bond, schema: &SetSchema, forget: &[Forget]) {
+        if !forget.iter().any(|one| one.bond == bond) {
+            return;
+        }
+        for _ in 0..ROUNDS {
+            // Who could not be unbound expires with the time of the service.
+            if let Ok(0) = self.round(nft, bond, schema, forget) {
+                break;
             }
         }
     }
 
     /// How many were found.
-    fn round(&self, nft: &mut Nft, forget: &[Forget]) -> Result<usize, ReadError> {
+    fn round(
+        &self,
+        nft: &mut Nft,
+        bond: Bond,
+        schema: &SetSchema,
+        forget: &[Forget],
+    ) -> Result<usize, ReadError> {
         // While the kernel grows or shrinks the map it tells some twice. To ask for the same one to go twice in a transaction
         // would have the kernel refuse it, thousands of times.
         let mut found = BTreeMap::new();
-        nft.scan_set(&self.table, &self.set, |key, element| {
-            if is_meant(forget, key, &element.data) {
+        nft.scan_set(&self.table, bond.map(), |key, element| {
+            if is_meant(forget, bond, key, &element.data) {
                 found.insert(key.into(), element.clone());
             }
         })?;
         let clients: Vec<(Box<[u8]>, Element)> = found.into_iter().collect();
-        clients.chunks(CHUNK).for_each(|chunk| self.unbind(nft, chunk));
+        clients.chunks(CHUNK).for_each(|chunk| self.unbind(nft, bond.map(), schema, chunk));
         Ok(clients.len())
     }
 
     /// Those that have expired meanwhile make the kernel refuse the others: halved, until they stand alone.
-    fn unbind(&self, nft: &mut Nft, clients: &[(Box<[u8]>, Element)]) {
-        let (set, schema) = (self.set.clone(), self.schema.clone());
-        let ops = vec![Op::DeleteElements { set, schema, elements: clients.to_vec() }];
+    fn unbind(&self, nft: &mut Nft, set: &str, schema: &SetSchema, clients: &[(Box<[u8]>, Element)]) {
+        let elements = clients.to_vec();
+        let ops = vec![Op::DeleteElements { set: set.to_owned(), schema: schema.clone(), elements }];
         if let Err(CommitError::Refused { refusal, .. }) = nft.commit(&self.table, &Transaction { ops })
             && refusal.errno == NO_ENTRY
             && clients.len() > 1
         {
             let (left, right) = clients.split_at(clients.len() / 2);
-            self.unbind(nft, left);
-            self.unbind(nft, right);
+            self.unbind(nft, set, schema, left);
+            self.unbind(nft, set, schema, right);
         }
     }
 }
 
-/// Whether a client, by its key and endpoint, is one that must forget it.
-pub fn is_meant(forget: &[Forget], key: &[u8], data: &Data) -> bool {
+/// Whether a client of a bond, by its key and endpoint, is one that must forget it.
+pub fn is_meant(forget: &[Forget], bond: Bond, key: &[u8], data: &Data) -> bool {
     forget.iter().any(|one| {
         let endpoint = one.endpoint.as_deref();
-        key.ends_with(&one.frontend)
+        one.bond == bond
+            && key.ends_with(&one.anchor)
             && endpoint.is_none_or(|gone| matches!(data, Data::Value(value) if **value == *gone))
     })
 }

@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, time::Instant};
 use node_nft::{CurrentTable, Elements, Family, Limits, Live, Op, Plan, Transaction};
 use node_services::{
     Operation, PortId, ServiceEndpointsPatch, Store,
-    nftables::{Apart, Config, Forget, Plane, TABLE, Work},
+    nftables::{Apart, Bond, Config, Forget, Plane, TABLE, Work},
 };
 
 use super::{
@@ -81,8 +81,7 @@ impl<N: Tables> NftablesProxy<N> {
     ) -> Result<(Self, Applied), ProxyError> {
         let id = TableId::new(if ipv6 { Family::Ip6 } else { Family::Ip }, TABLE);
         let (plane, quarantine) = (Plane::new(ipv6, config), Quarantine::default());
-        let (set, schema) = plane.affinity();
-        let sweeper = Sweeper::new(id.clone(), set, schema);
+        let sweeper = Sweeper::new(id.clone(), Bond::ALL.map(|bond| (bond, plane.affinity(bond).1)));
         let mut proxy = Self { nft, id, plane, limits, unsure: false, quarantine, sweeper };
         let applied = match proxy.nft.glance(&proxy.id)? {
             None => proxy.fill(store)?,
@@ -205,7 +204,7 @@ impl<N: Tables> NftablesProxy<N> {
         if let (Some(unit), Some((info, _))) = (unit, store.port(id))
             && let Some(current) = self.nft.read(&self.id)?
         {
-            self.plane.replace_leftovers(unit, self.plane.leftovers(info, &current));
+            self.plane.replace_leftovers(unit, self.plane.leftovers(info, &current), &current);
         }
         Ok(())
     }
@@ -256,10 +255,18 @@ impl<N: Tables> NftablesProxy<N> {
             let current = self.nft.read(&self.id)?;
             steps = self.compare(current.as_ref(), store)?;
         }
-        for transaction in &steps.transactions {
-            match self.nft.commit(&self.id, transaction) {
+        let mut all_taken = true;
+        for mut transaction in steps.transactions {
+            if !all_taken {
+                drop(unmade(&mut transaction.ops));
+            }
+            match self.nft.commit(&self.id, &transaction) {
                 Ok(done) => applied.join(done),
-                Err(CommitError::Refused { .. }) => applied.join(self.isolate(transaction)?),
+                Err(CommitError::Refused { .. }) => {
+                    let (done, taken) = self.isolate(&transaction)?;
+                    applied.join(done);
+                    all_taken &= taken;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -270,6 +277,8 @@ impl<N: Tables> NftablesProxy<N> {
     fn compare(&self, current: Option<&CurrentTable>, store: &Store) -> Result<Plan, ReconcileError> {
         let mut desired = self.plane.table();
         // What the kernel has of a port that was withdrawn stays until it can be replaced.
+        // And so do the chains that it leads to, of whatever names.
+        desired.keeps_chains = self.quarantine.has_withdrawn();
         for (id, _) in self.quarantine.iter().filter(|(_, held)| held.withdrawn) {
             let (Some((info, _)), Some(current)) = (store.port(id), current) else { continue };
             for (set, (key, element)) in self.plane.leftovers(info, current) {
@@ -280,24 +289,30 @@ impl<N: Tables> NftablesProxy<N> {
             .map_err(|_| ReconcileError::Foreign(self.id.clone()))
     }
 
-    /// Does a refused transaction of a comparison port by port, and withdraws those that are refused.
-    fn isolate(&mut self, transaction: &Transaction) -> Result<Applied, ProxyError> {
-        let Apart { frame, ports, nobodys } = self.plane.apart(&transaction.ops);
+    /// Does a refused transaction of a comparison port by port, and withdraws those that are refused. Returns whether none was.
+    fn isolate(&mut self, transaction: &Transaction) -> Result<(Applied, bool), ProxyError> {
+        let Apart { mut frame, ports, nobodys } = self.plane.apart(&transaction.ops);
         let mut applied = Applied::default();
+        let unmade = unmade(&mut frame);
         if !frame.is_empty() {
             applied.join(self.nft.commit(&self.id, &Transaction { ops: frame })?);
         }
         let (ids, lists): (Vec<_>, Vec<_>) = ports.into_iter().unzip();
         let (done, refused) = self.commit(lists)?;
         applied.join(done);
+        let mut all_taken = refused.is_empty();
         for (index, why) in refused {
             self.plane.withdraw(&ids[index]);
             self.quarantine.withdraw(ids[index].clone(), why, Instant::now());
         }
         // An element of nobody's that cannot go does no harm; the next comparison tries it again.
-        let (done, _) = self.commit(nobodys.into_iter().map(|op| vec![op]).collect())?;
+        let (done, refused) = self.commit(nobodys.into_iter().map(|op| vec![op]).collect())?;
         applied.join(done);
-        Ok(applied)
+        all_taken &= refused.is_empty();
+        if all_taken && !unmade.is_empty() {
+            applied.join(self.nft.commit(&self.id, &Transaction { ops: unmade })?);
+        }
+        Ok((applied, all_taken))
     }
 
     /// Unbinds clients from endpoints that are gone: O(clients that are bound to anything), beside other work if that can
@@ -311,10 +326,18 @@ impl<N: Tables> NftablesProxy<N> {
             self.sweeper.sweep(nft, forget);
             return Ok(applied);
         }
-        let (set, schema) = self.plane.affinity();
+        for bond in Bond::ALL {
+            applied.join(self.forget_in(bond, forget)?);
+        }
+        Ok(applied)
+    }
+
+    fn forget_in(&mut self, bond: Bond, forget: &[Forget]) -> Result<Applied, ProxyError> {
+        let mut applied = Applied::default();
+        let (set, schema) = self.plane.affinity(bond);
         for _ in 0..FORGET_ATTEMPTS {
             let clients = self.nft.read_set(&self.id, set, &schema)?;
-            let elements = bound(clients, forget);
+            let elements = bound(clients, bond, forget);
             if elements.is_empty() {
                 break;
             }
@@ -328,8 +351,24 @@ impl<N: Tables> NftablesProxy<N> {
     }
 }
 
-fn bound(clients: Elements, forget: &[Forget]) -> Vec<(Box<[u8]>, node_nft::Element)> {
-    clients.into_iter().filter(|(key, element)| is_meant(forget, key, &element.data)).collect()
+/// Takes out what unmakes chains that are not made anew: elements may still lead to them, of a port that cannot be changed.
+fn unmade(ops: &mut Vec<Op>) -> Vec<Op> {
+    let made: BTreeSet<String> = ops
+        .iter()
+        .filter_map(|op| match op {
+            Op::AddChain { name, .. } | Op::AddRule { chain: name, .. } => Some(name.clone()),
+            _ => None,
+        })
+        .collect();
+    let unmakes = |op: &mut Op| match op {
+        Op::FlushChain { name } | Op::DeleteChain { name } => !made.contains(name),
+        _ => false,
+    };
+    ops.extract_if(.., unmakes).collect()
+}
+
+fn bound(clients: Elements, bond: Bond, forget: &[Forget]) -> Vec<(Box<[u8]>, node_nft::Element)> {
+    clients.into_iter().filter(|(key, element)| is_meant(forget, bond, key, &element.data)).collect()
 }
 
 #[cfg(test)]

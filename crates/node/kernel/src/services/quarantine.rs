@@ -89,6 +89,11 @@ impl Quarantine {
         self.held.entry(id).and_modify(|held| held.withdrawn = true);
     }
 
+    /// Whether there is a port of which the kernel has something that the plane does not.
+    pub fn has_withdrawn(&self) -> bool {
+        self.iter().any(|(_, held)| held.withdrawn)
+    }
+
     pub fn is_withdrawn(&self, id: &PortId) -> bool {
         self.held.get(id).is_some_and(|held| held.withdrawn)
     }

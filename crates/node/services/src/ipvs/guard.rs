@@ -216,11 +216,11 @@ fn chains(table: &mut Table, layout: Layout, config: &crate::nftables::Config) {
             chain.rule(hide(layout.destination(Rule::new("hide the source"), 0).in_set(Reg(0), HIDDEN)));
         let to_cluster = Rule::new("to a cluster address").ip_daddr(ipv6, Reg(0)).in_set(Reg(0), CLUSTER_IPS);
         if config.masquerade_all {
-            chain.rule(hide(to_cluster))
-        } else if config.pod_prefixes.iter().any(|prefix| prefix.addr().is_ipv6() == ipv6) {
-            chain.rule(hide(to_cluster.ip_saddr(ipv6, Reg(0)).not_in_set(Reg(0), PODS)))
-        } else {
-            chain
+            return chain.rule(hide(to_cluster));
+        }
+        match layout.not_from_pods(config, to_cluster) {
+            Some(from_outside) => chain.rule(hide(from_outside)),
+            None => chain,
         }
     };
     let no_server =

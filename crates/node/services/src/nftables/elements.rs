@@ -7,9 +7,10 @@ use node_nft::{Element, Key, Op, Ranges, Verdict};
 
 use super::{
     Class,
+    class::Memory,
     layout::{
-        AFFINITY_TIMEOUTS, ALLOWED_SOURCES, CLUSTER_IPS, FIREWALL, HAIRPIN, Layout, NO_ENDPOINTS, Place,
-        REJECT, SERVICES, STICKY_ENDPOINTS,
+        AFFINITY_TIMEOUTS, ALLOWED_SOURCES, Anchor, Bond, CLUSTER_IPS, FIREWALL, HAIRPIN, Layout,
+        NO_ENDPOINTS, Place, REJECT, SERVICES, UNBOUND,
     },
 };
 use crate::{FrontendKind, ServicePortInfo};
@@ -59,7 +60,7 @@ pub struct Pools {
 #[derive(Clone, Debug, Default)]
 pub struct Head {
     pub changes: Vec<Change>,
-    /// Must exist before the changes are made.
+    /// Shared by services; must exist before the changes are made.
     pub class: Vec<Class>,
     pub pools: Pools,
 }
@@ -81,11 +82,15 @@ impl Head {
             }
             Treatment::Drop => put(NO_ENDPOINTS, place.key(), Element::verdict(Verdict::Drop)),
             Treatment::Balance(class, pools) => {
-                put(SERVICES, place.key(), Element::verdict(Verdict::Goto(class.name())));
-                if let Some(seconds) = info.affinity {
-                    let remember = Class::Remember(seconds);
-                    put(AFFINITY_TIMEOUTS, place.key(), Element::verdict(Verdict::Goto(remember.name())));
-                    head.class.push(remember);
+                let mut leads =
+                    |set, to: Class| put(set, place.key(), Element::verdict(Verdict::Goto(to.name())));
+                match keepers(info, place.frontend.kind) {
+                    Some(Keepers { bound, remember }) => {
+                        leads(SERVICES, bound);
+                        leads(UNBOUND, class);
+                        leads(AFFINITY_TIMEOUTS, remember);
+                    }
+                    None => leads(SERVICES, class),
                 }
                 head.class.push(class);
                 head.pools = pools;
@@ -96,28 +101,52 @@ impl Head {
 }
 
 fn treatment(info: &ServicePortInfo, kind: FrontendKind, any: u32, here: u32) -> Treatment {
-    let sticky = info.affinity.is_some();
     let nobody = || if info.has_endpoints { Treatment::Drop } else { Treatment::Reject };
     let main = Pools { main: true, ..Pools::default() };
     match (kind.is_external(), info.internal_local, info.external_local) {
         (false, true, _) if here == 0 => nobody(),
-        (false, true, _) => {
-            let class = if sticky { Class::Sticky(here) } else { Class::Pick(here) };
-            Treatment::Balance(class, Pools { main_is_local: true, ..main })
-        }
+        (false, true, _) => Treatment::Balance(Class::Pick(here), Pools { main_is_local: true, ..main }),
         (true, _, true) if any == 0 && here == 0 => nobody(),
         (true, _, true) => {
-            let class = if sticky { Class::LocalSticky { any, here } } else { Class::Local { any, here } };
-            Treatment::Balance(class, Pools { main: any > 0, local: here > 0, main_is_local: false })
+            let pools = Pools { main: any > 0, local: here > 0, main_is_local: false };
+            Treatment::Balance(Class::Local { any, here }, pools)
         }
         (false, false, _) | (true, _, false) if any == 0 => Treatment::Reject,
-        (false, false, _) => {
-            Treatment::Balance(if sticky { Class::Sticky(any) } else { Class::Pick(any) }, main)
-        }
-        (true, _, false) => {
-            Treatment::Balance(if sticky { Class::ExternalSticky(any) } else { Class::External(any) }, main)
-        }
+        (false, false, _) => Treatment::Balance(Class::Pick(any), main),
+        (true, _, false) => Treatment::Balance(Class::External(any), main),
     }
+}
+
+/// The chains by which a port with affinity keeps its clients.
+struct Keepers {
+    bound: Class,
+    remember: Class,
+}
+
+fn keepers(info: &ServicePortInfo, kind: FrontendKind) -> Option<Keepers> {
+    let anchor = Anchor::of(info)?;
+    let memory = Memory { anchor, seconds: info.affinity? };
+    let (bound, remember) = match (kind.is_external(), info.internal_local, info.external_local) {
+        (false, true, _) => (Class::StickyHere(anchor), Class::RememberHere(memory)),
+        (true, _, true) => (Class::LocalSticky(anchor), Class::RememberLocal(memory)),
+        (false, false, _) => (Class::Sticky(anchor), Class::Remember(memory)),
+        (true, _, false) => (Class::ExternalSticky(anchor), Class::Remember(memory)),
+    };
+    Some(Keepers { bound, remember })
+}
+
+/// What clients of a port with affinity may be bound to, as far as they can come to need it.
+pub fn bonds(info: &ServicePortInfo) -> impl Iterator<Item = Bond> {
+    let needs = |bond: Bond| {
+        info.frontends.iter().any(|one| match (one.kind.is_external(), bond) {
+            (false, Bond::Anywhere) => !info.internal_local,
+            (false, Bond::Here) => info.internal_local,
+            // Pods and the node go anywhere, whatever the policy.
+            (true, Bond::Anywhere) => true,
+            (true, Bond::Here) => info.external_local,
+        })
+    };
+    Bond::ALL.into_iter().filter(move |bond| info.affinity.is_some() && needs(*bond))
 }
 
 /// A node that may use the balancer may also do so under the balancer's own address: that is the source which the
@@ -150,22 +179,38 @@ pub fn place(set: &'static str, place: Place, index: u32, layout: Layout, socket
     Change::new(layout, set, place.indexed(index), Element::value(layout.value(socket)))
 }
 
-/// An endpoint that clients of a frontend, given by its key, may be bound to.
-pub fn sticky(layout: Layout, frontend: &[u8], socket: (IpAddr, u16)) -> Change {
+/// An endpoint that clients of a port, given by the key of its anchor, may be bound to.
+pub fn sticky(layout: Layout, bond: Bond, anchor: &[u8], socket: (IpAddr, u16)) -> Change {
     let endpoint: Box<[u8]> = layout.value(socket).into();
-    Change::new(layout, STICKY_ENDPOINTS, [frontend, &*endpoint].concat(), Element::member())
+    Change::new(layout, bond.endpoints(), [anchor, &*endpoint].concat(), Element::member())
 }
 
-/// Elements that several ports may need.
+/// What several ports may need, or one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shared {
     ClusterIp(IpAddr),
-    Hairpin { protocol: u8, endpoint: (IpAddr, u16) },
+    Hairpin {
+        protocol: u8,
+        endpoint: (IpAddr, u16),
+    },
+    /// A chain by which a port keeps its clients.
+    Chain(Class),
 }
 
 impl Shared {
-    pub fn change(self) -> Change {
+    pub fn delete(self) -> Op {
         match self {
+            Self::Chain(class) => Op::DeleteChain { name: class.name() },
+            Self::ClusterIp(_) | Self::Hairpin { .. } => {
+                self.change().expect("what is no chain is an element").delete()
+            }
+        }
+    }
+
+    /// The element, if it is one.
+    pub fn change(self) -> Option<Change> {
+        let change = match self {
+            Self::Chain(_) => return None,
             Self::ClusterIp(address) => {
                 let layout = Layout { ipv6: address.is_ipv6() };
                 Change::new(layout, CLUSTER_IPS, Key::new().address(address), Element::member())
@@ -175,7 +220,8 @@ impl Shared {
                 let key = Key::new().address(address).address(address).proto(protocol).port(port);
                 Change::new(layout, HAIRPIN, key, Element::member())
             }
-        }
+        };
+        Some(change)
     }
 }
 
@@ -184,5 +230,9 @@ pub fn shared(info: Option<&ServicePortInfo>, hairpins: &BTreeSet<(IpAddr, u16)>
     let protocol = info.protocol.number();
     let addresses = info.frontends.iter().filter(|one| one.kind == FrontendKind::ClusterIp);
     let addresses = addresses.map(|one| Shared::ClusterIp(one.address));
-    addresses.chain(hairpins.iter().map(|&endpoint| Shared::Hairpin { protocol, endpoint })).collect()
+    let hairpins = hairpins.iter().map(|&endpoint| Shared::Hairpin { protocol, endpoint });
+    let keepers = info.frontends.iter().filter_map(|one| keepers(info, one.kind));
+    let chains = keepers.flat_map(|Keepers { bound, remember }| [bound, remember]);
+    let chains = chains.flat_map(Class::with_needed).map(Shared::Chain);
+    addresses.chain(hairpins).chain(chains).collect()
 }

@@ -1,14 +1,14 @@
 //! The table that stays the same however many services there are: base chains, their rules, and empty sets.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use node_nft::{
-    Chain, ChainKind, CtKey, Direction, Element, Expr, Family, FieldType, Hook, Key, Policy, Ranges, Reg,
-    Reject, Rule, Set, SetSchema, Table, Verdict,
+    Chain, ChainKind, CtKey, Direction, Element, Expr, Family, FieldType, Hook, Key, MetaKey, Policy, Ranges,
+    Reg, Reject, Rule, Set, SetSchema, Table, Verdict,
 };
 
-use super::{Class, Config};
-use crate::Frontend;
+use super::{Class, Config, Interfaces};
+use crate::{Frontend, ServicePortInfo};
 
 pub const TABLE: &str = "trestle-services";
 
@@ -21,8 +21,11 @@ pub const HAIRPIN: &str = "hairpin";
 pub const FIREWALL: &str = "firewall";
 pub const ALLOWED_SOURCES: &str = "allowed-sources";
 pub const AFFINITY: &str = "affinity";
+pub const LOCAL_AFFINITY: &str = "local-affinity";
 pub const AFFINITY_TIMEOUTS: &str = "affinity-timeouts";
 pub const STICKY_ENDPOINTS: &str = "sticky-endpoints";
+pub const LOCAL_STICKY_ENDPOINTS: &str = "local-sticky-endpoints";
+pub const UNBOUND: &str = "unbound";
 pub const PODS: &str = "pods";
 pub const SERVICE_PREFIXES: &str = "service-prefixes";
 
@@ -65,6 +68,62 @@ impl Place {
     }
 }
 
+/// What a client is bound to at a port of a service. It may have one of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bond {
+    /// One of all endpoints.
+    Anywhere,
+    /// One on this node, for what a local policy keeps there.
+    Here,
+}
+
+impl Bond {
+    pub const ALL: [Self; 2] = [Self::Anywhere, Self::Here];
+
+    /// The map that remembers clients.
+    pub fn map(self) -> &'static str {
+        match self {
+            Self::Anywhere => AFFINITY,
+            Self::Here => LOCAL_AFFINITY,
+        }
+    }
+
+    /// The set of endpoints that clients may be bound to.
+    pub fn endpoints(self) -> &'static str {
+        match self {
+            Self::Anywhere => STICKY_ENDPOINTS,
+            Self::Here => LOCAL_STICKY_ENDPOINTS,
+        }
+    }
+}
+
+/// The place under which clients of a service's port are remembered, whichever of its places they come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Anchor {
+    pub address: IpAddr,
+    pub protocol: u8,
+    pub port: u16,
+}
+
+impl Anchor {
+    /// The cluster address, if the port has it; else another of its places, always the same.
+    pub fn of(info: &ServicePortInfo) -> Option<Self> {
+        let first = info.frontends.iter().min_by_key(|one| (one.kind, one.address, one.port))?;
+        Some(Self { address: first.address, protocol: info.protocol.number(), port: first.port })
+    }
+
+    pub fn key(self) -> Key {
+        Key::new().address(self.address).proto(self.protocol).port(self.port)
+    }
+}
+
+/// As part of the name of a chain, in which nftables reads no colon.
+impl fmt::Display for Anchor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}", self.address.to_string().replace(':', "_"), self.protocol, self.port)
+    }
+}
+
 impl Layout {
     /// Registers that an address fills.
     fn wide(self) -> u8 {
@@ -89,13 +148,15 @@ impl Layout {
         let address = self.address();
         let socket = [address, FieldType::Port];
         match set {
-            SERVICES | NO_ENDPOINTS | AFFINITY_TIMEOUTS => SetSchema::verdict_map(self.place_fields(&[])),
+            SERVICES | NO_ENDPOINTS | AFFINITY_TIMEOUTS | UNBOUND => {
+                SetSchema::verdict_map(self.place_fields(&[]))
+            }
             ENDPOINTS | LOCAL_ENDPOINTS => SetSchema::map(self.place_fields(&[FieldType::Mark]), socket),
             HAIRPIN => SetSchema::set([address, address, FieldType::Proto, FieldType::Port]),
             FIREWALL => SetSchema::set(self.place_fields(&[])),
-            STICKY_ENDPOINTS => SetSchema::set(self.place_fields(&socket)),
+            STICKY_ENDPOINTS | LOCAL_STICKY_ENDPOINTS => SetSchema::set(self.place_fields(&socket)),
             ALLOWED_SOURCES => SetSchema::set(self.place_fields(&[address])).interval(),
-            AFFINITY => {
+            AFFINITY | LOCAL_AFFINITY => {
                 SetSchema::map([address, address, FieldType::Proto, FieldType::Port], socket).dynamic(CLIENTS)
             }
             PODS | SERVICE_PREFIXES => SetSchema::set([address]).interval(),
@@ -133,9 +194,14 @@ impl Layout {
     }
 
     /// Translates to the endpoint that the client is bound to.
-    pub fn remembered(self) -> Rule {
+    pub fn remembered(self, bond: Bond, anchor: Anchor) -> Rule {
         let rule = Rule::new("the endpoint it had before").ip_saddr(self.ipv6, Reg(0));
-        self.translate(self.destination(rule, self.wide()), AFFINITY)
+        self.translate(self.anchor(rule, anchor), bond.map())
+    }
+
+    /// As without affinity.
+    pub fn unbound(self) -> Rule {
+        self.destination(Rule::new("not bound yet"), 0).vmap(Reg(0), UNBOUND)
     }
 
     fn translate(self, rule: Rule, map: &str) -> Rule {
@@ -144,32 +210,43 @@ impl Layout {
         rule.map(Reg(0), map, Reg(result)).dnat(self.ipv6, Reg(result), Some(Reg(result + self.wide())))
     }
 
-    /// Binds a client to its endpoint, or leaves it bound, if that is still one of the frontend's.
-    pub fn remember(self, seconds: u32) -> Rule {
+    /// Binds a client to its endpoint, or leaves it bound, if that is one it may be bound to.
+    pub fn remember(self, seconds: u32, bond: Bond, anchor: Anchor) -> Rule {
         let rule = Rule::new(format!("keep the endpoint for {seconds} s"));
-        let (rule, endpoint) = self.binding(rule.ip_saddr(self.ipv6, Reg(0)));
-        rule.in_set(Reg(self.wide()), STICKY_ENDPOINTS)
-            .refresh(AFFINITY, Reg(0), Some(endpoint), u64::from(seconds) * 1_000)
+        let (rule, endpoint) = self.binding(rule.ip_saddr(self.ipv6, Reg(0)), anchor);
+        rule.in_set(Reg(self.wide()), bond.endpoints())
+            .refresh(bond.map(), Reg(0), Some(endpoint), u64::from(seconds) * 1_000)
             .verdict(Verdict::Return)
     }
 
     /// Unbinds a client that was sent to an endpoint which is gone. The packet ends here: a rule of nftables cannot look
     /// up what it has looked up, so this is seen only now. It is sent again, and balanced anew.
-    pub fn forget(self) -> Rule {
+    pub fn forget(self, bond: Bond, anchor: Anchor) -> Rule {
         let rule = Rule::new("the endpoint it had before is gone").ip_saddr(self.ipv6, Reg(0));
         // Whoever is not bound was sent there by somebody else's rules.
-        let rule =
-            self.original_destination(rule, self.wide()).map(Reg(0), AFFINITY, Reg(2 * self.wide() + 2));
-        let (rule, endpoint) = self.binding(rule);
-        rule.remove(AFFINITY, Reg(0), Some(endpoint)).discard()
+        let rule = self.anchor(rule, anchor).map(Reg(0), bond.map(), Reg(2 * self.wide() + 2));
+        let (rule, endpoint) = self.binding(rule, anchor);
+        rule.remove(bond.map(), Reg(0), Some(endpoint)).discard()
     }
 
-    /// Loads the frontend, which is what the connection was first sent to, and the endpoint behind it.
-    fn binding(self, rule: Rule) -> (Rule, Reg) {
+    /// Loads what the client is remembered under, behind its address, and the endpoint that it was sent to.
+    fn binding(self, rule: Rule, anchor: Anchor) -> (Rule, Reg) {
         let wide = self.wide();
         let endpoint = 2 * wide + 2;
-        let rule = self.original_destination(rule, wide);
+        let rule = self.anchor(rule, anchor);
         (rule.ip_daddr(self.ipv6, Reg(endpoint)).dport(Reg(endpoint + wide)), Reg(endpoint))
+    }
+
+    fn anchor(self, rule: Rule, anchor: Anchor) -> Rule {
+        let wide = self.wide();
+        let address = match anchor.address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        };
+        let constant = |rule: Rule, value, register| rule.expr(Expr::Immediate { value, to: Reg(register) });
+        let rule = constant(rule, address, wide);
+        let rule = constant(rule, vec![anchor.protocol], 2 * wide);
+        constant(rule, anchor.port.to_be_bytes().to_vec(), 2 * wide + 1)
     }
 
     fn original_destination(self, rule: Rule, first: u8) -> Rule {
@@ -184,13 +261,27 @@ impl Layout {
     }
 
     /// Under a local policy: Pods and the node itself may still go to any endpoint.
-    pub fn short_cut(self, chain: Chain, any: u32, pods: Class, node: Class) -> Chain {
-        if any == 0 {
-            return chain;
+    pub fn short_cut(self, chain: Chain, config: &Config, pods: Class, node: Class) -> Chain {
+        let from_pod = Rule::new("from a Pod").ip_saddr(self.ipv6, Reg(0)).in_set(Reg(0), PODS);
+        let mut chain = chain.rule(from_pod.goto(pods.name()));
+        for interfaces in &config.pod_interfaces {
+            let by = Rule::new(format!("from a Pod, by {interfaces}")).meta(MetaKey::InInterfaceName, Reg(0));
+            chain = chain.rule(by.is(Reg(0), &interfaces.bytes()).goto(pods.name()));
         }
-        let from_pod =
-            Rule::new("from a Pod").ip_saddr(self.ipv6, Reg(0)).in_set(Reg(0), PODS).goto(pods.name());
-        chain.rule(from_pod).rule(Rule::new("from the node").saddr_local().goto(node.name()))
+        chain.rule(Rule::new("from the node").saddr_local().goto(node.name()))
+    }
+
+    /// Of those whom the rule is about, only who is no Pod; none if nobody can tell.
+    pub fn not_from_pods(self, config: &Config, rule: Rule) -> Option<Rule> {
+        let by_prefix = config.pod_prefixes.iter().any(|prefix| prefix.addr().is_ipv6() == self.ipv6);
+        if !by_prefix && config.pod_interfaces.is_empty() {
+            return None;
+        }
+        let rule = rule.ip_saddr(self.ipv6, Reg(0)).not_in_set(Reg(0), PODS);
+        let not_by = |rule: Rule, interfaces: &Interfaces| {
+            rule.meta(MetaKey::InInterfaceName, Reg(0)).is_not(Reg(0), &interfaces.bytes())
+        };
+        Some(config.pod_interfaces.iter().fold(rule, not_by))
     }
 
     /// To a guarded frontend, and from somebody who may not use it.
@@ -218,8 +309,11 @@ impl Layout {
             FIREWALL,
             ALLOWED_SOURCES,
             AFFINITY,
+            LOCAL_AFFINITY,
             AFFINITY_TIMEOUTS,
             STICKY_ENDPOINTS,
+            LOCAL_STICKY_ENDPOINTS,
+            UNBOUND,
         ] {
             table.set(name, Set::new(self.schema(name)));
         }
@@ -245,9 +339,10 @@ impl Layout {
             |comment: &str| Rule::new(comment).ip_daddr(self.ipv6, Reg(0)).in_set(Reg(0), CLUSTER_IPS);
         if config.masquerade_all {
             dispatch = dispatch.rule(to_cluster_ip("hide all sources").set_mark(!mark, mark));
-        } else if config.pod_prefixes.iter().any(|prefix| prefix.addr().is_ipv6() == self.ipv6) {
-            let from_outside = to_cluster_ip("hide sources that are not Pods").ip_saddr(self.ipv6, Reg(0));
-            dispatch = dispatch.rule(from_outside.not_in_set(Reg(0), PODS).set_mark(!mark, mark));
+        } else if let Some(from_outside) =
+            self.not_from_pods(config, to_cluster_ip("hide sources that are not Pods"))
+        {
+            dispatch = dispatch.rule(from_outside.set_mark(!mark, mark));
         }
         dispatch = dispatch.rule(self.destination(Rule::new("by frontend"), 0).vmap(Reg(0), SERVICES));
         let to_itself = self.to_itself(Rule::new("to itself through a service").ct_dnated()).masquerade();

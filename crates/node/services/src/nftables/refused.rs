@@ -17,6 +17,7 @@ use super::{
     Plane, Port, Unit, Work,
     elements::Shared,
     layout::{self, Layout, Place},
+    steps::Steps,
 };
 use crate::{
     EndpointInfo, EndpointPatch, Operation, PortId, ServiceEndpointsPatch, ServicePatch, ServicePortInfo,
@@ -32,8 +33,10 @@ impl Plane {
             let after = self.ports.remove(id);
             self.replace(id, before.clone(), after);
         }
+        let mut steps = Steps::default();
         let orphans = unit.acquired.iter().filter(|shared| self.shared.contains(shared));
-        orphans.map(|shared| shared.change().add()).collect()
+        orphans.for_each(|shared| self.bring(*shared, &mut steps));
+        steps.into_ops().0
     }
 
     /// Takes a port out of which nobody knows what the kernel has.
@@ -56,7 +59,7 @@ impl Plane {
     pub fn unshared(&self, work: &Work) -> Vec<Vec<Op>> {
         let gone: BTreeSet<Shared> =
             work.gone.iter().filter(|one| !self.shared.contains(one)).copied().collect();
-        gone.into_iter().map(|shared| vec![shared.change().delete()]).collect()
+        gone.into_iter().map(|shared| vec![shared.delete()]).collect()
     }
 
     /// The patch that leads from what the plane has of a port to what is wanted of it.
@@ -134,8 +137,20 @@ impl Plane {
         found
     }
 
-    /// Makes a unit that brings a port also remove what an earlier state of it has left.
-    pub fn replace_leftovers(&self, unit: &mut Unit, leftovers: Vec<(&'static str, Leftover)>) {
+    /// Makes a unit that brings a port also remove what an earlier state of it has left, and take over the chains.
+    pub fn replace_leftovers(
+        &self,
+        unit: &mut Unit,
+        leftovers: Vec<(&'static str, Leftover)>,
+        current: &CurrentTable,
+    ) {
+        for op in &mut unit.ops {
+            if let Op::AddChain { name, base: None } = op
+                && current.chains.contains_key(name)
+            {
+                *op = Op::FlushChain { name: std::mem::take(name) };
+            }
+        }
         let delete = leftovers.into_iter().map(|(set, element)| Op::DeleteElements {
             set: set.to_owned(),
             schema: self.layout.schema(set),
@@ -153,7 +168,8 @@ impl Plane {
                     Place { layout: self.layout, protocol: info.protocol.number(), frontend: *frontend };
                 owners.by_place.insert(place.key().into(), id);
             }
-            owners.by_element.extend(port.shared().into_iter().map(|shared| (shared.change().id(), id)));
+            let elements = port.shared().into_iter().filter_map(Shared::change);
+            owners.by_element.extend(elements.map(|change| (change.id(), id)));
         }
         owners
     }
@@ -198,7 +214,9 @@ const BY_PLACE: &[&str] = &[
     layout::FIREWALL,
     layout::ALLOWED_SOURCES,
     layout::AFFINITY_TIMEOUTS,
+    layout::UNBOUND,
     layout::STICKY_ENDPOINTS,
+    layout::LOCAL_STICKY_ENDPOINTS,
 ];
 
 impl Port {

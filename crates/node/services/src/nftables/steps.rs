@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use node_nft::Op;
+use node_nft::{Chain, Op};
 
 use super::{Class, elements::Change};
 
@@ -10,6 +10,8 @@ use super::{Class, elements::Change};
 pub struct Steps {
     /// Must exist first.
     pub classes: Vec<Class>,
+    /// Chains that come with the rest, by their names.
+    chains: Vec<(String, Chain)>,
     /// At once: deletions, then additions.
     delete: Vec<Change>,
     add: Vec<Change>,
@@ -20,6 +22,10 @@ pub struct Steps {
 impl Steps {
     pub fn add(&mut self, change: Change) {
         self.add.push(change);
+    }
+
+    pub fn chain(&mut self, name: String, chain: Chain) {
+        self.chains.push((name, chain));
     }
 
     pub fn delete(&mut self, change: Change) {
@@ -63,6 +69,7 @@ impl Steps {
     /// Joins patches of which one takes a frontend that another gives up: nothing that was just added is swept.
     pub fn join(mut self, mut other: Self) -> Self {
         self.classes.append(&mut other.classes);
+        self.chains.append(&mut other.chains);
         self.delete.append(&mut other.delete);
         self.add.append(&mut other.add);
         self.sweep.append(&mut other.sweep);
@@ -80,7 +87,13 @@ impl Steps {
         for list in [&mut self.delete, &mut self.add, &mut self.sweep] {
             list.sort_by_key(|change| change.set);
         }
-        let mut switch = ops(self.delete, true);
+        // Rules lead from one chain to another, and elements to all.
+        let made = self.chains.iter().map(|(name, _)| Op::AddChain { name: name.clone(), base: None });
+        let mut switch: Vec<_> = made.collect();
+        switch.extend(self.chains.into_iter().flat_map(|(chain, made)| {
+            made.rules.into_iter().map(move |rule| Op::AddRule { chain: chain.clone(), rule })
+        }));
+        switch.append(&mut ops(self.delete, true));
         switch.append(&mut ops(self.add, false));
         (switch, ops(self.sweep, true))
     }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Service, Store,
+    evaluate::{self, Answer, Fate, Memory, Probe},
     testing::{Event, endpoint, events, ip, name, node, service, slice},
 };
 
@@ -154,31 +155,115 @@ fn clients_forget_an_endpoint_that_goes_and_all_when_affinity_ends() {
     assert!(matches!(&forget[..], [Forget { endpoint: None, .. }]), "{forget:?}");
 }
 
-/// Bound elsewhere, a client from outside would leave the node with its own source for as long as it keeps connecting.
-#[test]
-fn clients_are_unbound_from_what_a_local_policy_closes_to_them() {
-    let sticky = Service { affinity: Some(60), external_ips: vec![ip("5.6.7.8")], ..service("172.30.0.1") };
+/// Where a client may go from the node, and what is remembered of it then.
+fn ask(plane: &Plane, from: &str, to: (&str, u16), memory: &Memory) -> Answer {
+    let probe = Probe { protocol: Protocol::Tcp, from: ip(from), to: (ip(to.0), to.1) };
+    let local = |address| node().addresses.contains(&address);
+    evaluate::nftables(&[&plane.table()], probe, &local, memory).expect("it is understood")
+}
+
+fn goes_to(answer: &Answer) -> Vec<IpAddr> {
+    let Fate::Balanced(endpoints) = &answer.fate else { return Vec::new() };
+    endpoints.keys().map(|(address, _)| *address).collect()
+}
+
+const OUTSIDE: [(&str, u16); 2] = [("5.6.7.8", 80), ("192.168.0.2", 30_080)];
+
+fn sticky_everywhere() -> Service {
+    let mut sticky =
+        Service { affinity: Some(60), external_ips: vec![ip("5.6.7.8")], ..service("172.30.0.1") };
+    sticky.ports[0].node_port = 30_080;
+    sticky
+}
+
+fn plane_of(sticky: Service) -> Plane {
     let mut store = Store::new(node());
     let (mut plane, mut kernel) = started(config());
-    store.set_service(name("web"), sticky.clone());
+    store.set_service(name("web"), sticky);
     store.set_slice("web-0", slice("web", vec![endpoint("10.0.0.1", "here"), endpoint("10.0.1.1", "there")]));
-    let mut told = |plane: &mut Plane, service: Service| {
-        store.set_service(name("web"), service);
-        let work = plane.apply(&store.patches());
-        let forget = work.forget.clone();
-        commit(&mut kernel, &work.transactions(Limits::default()));
-        assert_agrees(plane, &kernel);
-        let layout = Layout { ipv6: false };
-        let told = forget.into_iter().map(|one| {
-            let endpoint = one.endpoint.and_then(|endpoint| layout.socket(&endpoint));
-            (IpAddr::from(*one.frontend.first_chunk::<4>().expect("an address")), endpoint.map(|one| one.0))
-        });
-        told.collect::<Vec<_>>()
+    commit(&mut kernel, &plane.apply(&store.patches()).transactions(Limits::default()));
+    assert_agrees(&plane, &kernel);
+    plane
+}
+
+#[test]
+fn a_client_has_one_endpoint_at_all_places_of_a_port() {
+    let plane = plane_of(sticky_everywhere());
+    let places = [OUTSIDE[0], OUTSIDE[1], ("172.30.0.1", 80)];
+    for first in places {
+        let answer = ask(&plane, "203.0.113.2", first, &Memory::new());
+        assert_eq!(goes_to(&answer).len(), 2);
+        for ((endpoint, _), memory) in &answer.remembered {
+            for place in places {
+                assert_eq!(
+                    goes_to(&ask(&plane, "203.0.113.2", place, memory)),
+                    [*endpoint],
+                    "{first:?}, {place:?}"
+                );
+                assert_eq!(goes_to(&ask(&plane, "203.0.113.3", place, memory)).len(), 2, "somebody else");
+            }
+        }
+    }
+}
+
+/// Bound elsewhere, a client from outside would leave the node with its own source for as long as it keeps connecting.
+#[test]
+fn a_local_policy_binds_clients_from_outside_to_this_node_only() {
+    let anywhere = plane_of(sticky_everywhere());
+    let bound = ask(&anywhere, "203.0.113.2", ("172.30.0.1", 80), &Memory::new());
+    let external = plane_of(Service { external_local: true, ..sticky_everywhere() });
+    let internal = plane_of(Service { internal_local: true, ..sticky_everywhere() });
+    for ((endpoint, _), memory) in &bound.remembered {
+        for place in OUTSIDE {
+            let here = ask(&external, "203.0.113.2", place, memory);
+            assert_eq!(goes_to(&here), [ip("10.0.0.1")]);
+            // What it was bound to anywhere it keeps there.
+            let both: Vec<Memory> = here
+                .remembered
+                .values()
+                .map(|more| {
+                    memory.iter().chain(more).map(|(key, value)| (key.clone(), value.clone())).collect()
+                })
+                .collect();
+            for memory in both {
+                assert_eq!(goes_to(&ask(&external, "203.0.113.2", ("172.30.0.1", 80), &memory)), [*endpoint]);
+                assert_eq!(goes_to(&ask(&external, "203.0.113.2", place, &memory)), [ip("10.0.0.1")]);
+            }
+            // Pods go anywhere, and so are bound as at the cluster address.
+            let pod = ask(&external, "10.0.9.9", place, &Memory::new());
+            assert_eq!(goes_to(&pod).len(), 2);
+            for ((endpoint, _), memory) in &pod.remembered {
+                assert_eq!(goes_to(&ask(&external, "10.0.9.9", ("172.30.0.1", 80), memory)), [*endpoint]);
+            }
+        }
+        assert_eq!(goes_to(&ask(&internal, "203.0.113.2", ("172.30.0.1", 80), memory)), [ip("10.0.0.1")]);
+    }
+}
+
+#[test]
+fn chains_of_a_port_with_affinity_go_with_it() {
+    let mut store = Store::new(node());
+    let (mut plane, mut kernel) = started(config());
+    let own = |kernel: &FakeKernel| {
+        let chains = kernel.table.as_ref().expect("it was made").chains.keys();
+        chains.filter(|name| name.contains("172.30.0.1") || name.contains("5.6.7.8")).count()
     };
-    assert_eq!(told(&mut plane, sticky.clone()), []);
-    let external = Service { external_local: true, ..sticky.clone() };
-    assert_eq!(told(&mut plane, external.clone()), [(ip("5.6.7.8"), Some(ip("10.0.1.1")))]);
-    assert_eq!(told(&mut plane, external), []);
-    let internal = Service { internal_local: true, ..sticky };
-    assert_eq!(told(&mut plane, internal), [(ip("172.30.0.1"), Some(ip("10.0.1.1")))]);
+    store.set_slice("web-0", slice("web", vec![endpoint("10.0.0.1", "here")]));
+    let mut told = |plane: &mut Plane, kernel: &mut FakeKernel, service: Option<Service>| {
+        match service {
+            Some(service) => drop(store.set_service(name("web"), service)),
+            None => drop(store.delete_service(&name("web"))),
+        }
+        commit(kernel, &plane.apply(&store.patches()).transactions(Limits::default()));
+        assert_agrees(plane, kernel);
+        own(kernel)
+    };
+    assert_eq!(told(&mut plane, &mut kernel, Some(sticky_everywhere())), 3);
+    let local = Service { external_local: true, ..sticky_everywhere() };
+    assert_eq!(told(&mut plane, &mut kernel, Some(local)), 6);
+    let longer = Service { affinity: Some(90), ..sticky_everywhere() };
+    assert_eq!(told(&mut plane, &mut kernel, Some(longer)), 3);
+    assert_eq!(told(&mut plane, &mut kernel, Some(service("172.30.0.1"))), 0);
+    told(&mut plane, &mut kernel, Some(sticky_everywhere()));
+    assert_eq!(told(&mut plane, &mut kernel, None), 0);
 }

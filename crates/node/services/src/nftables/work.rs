@@ -2,7 +2,7 @@
 
 use node_nft::{Limits, Op, Transaction, pack};
 
-use super::{Class, Port, elements::Shared};
+use super::{Class, Port, elements::Shared, layout::Bond};
 use crate::PortId;
 
 /// What to do, in this order: `units`, `sweeps` of those that were not refused, what nobody shares any more, `forget`.
@@ -10,7 +10,7 @@ use crate::PortId;
 pub struct Work {
     pub units: Vec<Unit>,
     pub sweeps: Vec<Sweep>,
-    /// Elements that had no user left when this was worked out.
+    /// Elements and chains that had no user left when this was worked out.
     pub(super) gone: Vec<Shared>,
     /// Clients that must forget their endpoint once the rest is done.
     pub forget: Vec<Forget>,
@@ -22,9 +22,9 @@ pub struct Unit {
     pub ops: Vec<Op>,
     /// Ports as they were before.
     pub(super) ports: Vec<(PortId, Option<Port>)>,
-    /// Shared elements of which this is the first user.
+    /// Shared elements and chains of which this is the first user.
     pub(super) acquired: Vec<Shared>,
-    /// The chain it makes.
+    /// The chain it makes, which stays.
     pub(super) class: Option<Class>,
 }
 
@@ -42,11 +42,12 @@ pub struct Sweep {
     pub ports: Vec<PortId>,
 }
 
-/// Entries of the affinity map that lead nowhere.
+/// Entries of the map of a bond that lead nowhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forget {
+    pub bond: Bond,
     /// Address, protocol and port as they stand in the map's keys, after the client.
-    pub frontend: Box<[u8]>,
+    pub anchor: Box<[u8]>,
     /// The endpoint's address and port as they stand in the map's values; `None`: whatever endpoint.
     pub endpoint: Option<Box<[u8]>>,
 }
@@ -58,7 +59,7 @@ impl Work {
 
     /// All of it as transactions, for a kernel that refuses nothing.
     pub fn transactions(self, limits: Limits) -> Vec<Transaction> {
-        let gone = self.gone.into_iter().map(|shared| vec![shared.change().delete()]);
+        let gone = self.gone.into_iter().map(|shared| vec![shared.delete()]);
         let later = self.sweeps.into_iter().map(|sweep| sweep.ops).chain(gone);
         let mut transactions = pack(self.units.into_iter().map(|unit| unit.ops), limits);
         transactions.extend(pack(later, limits));

@@ -10,7 +10,10 @@ use node_kernel::{
     ipvs::Timeouts,
     services::{Mode, Settings},
 };
-use node_services::{ipvs, nftables};
+use node_services::{
+    ipvs,
+    nftables::{self, Interfaces},
+};
 use serde::Deserialize;
 
 /// Flags of `trestle agent` that are about services.
@@ -24,6 +27,10 @@ pub struct ServiceArgs {
     /// Addresses of Pods, all nodes; who is not among them is from outside. Once per prefix
     #[arg(long, value_name = "PREFIX")]
     pod_prefix: Vec<IpNet>,
+    /// Where packets of this node's own Pods come in: an interface, as cni0, or the beginning of names, as veth*. Beside or
+    /// instead of --pod-prefix. Once per interface
+    #[arg(long, value_name = "NAME")]
+    pod_interface: Vec<Interfaces>,
     /// Addresses out of which services get theirs; packets to one that no service has are dropped. Once per prefix
     #[arg(long, value_name = "PREFIX")]
     service_prefix: Vec<IpNet>,
@@ -79,6 +86,7 @@ struct ConntrackArgs {
 pub struct ServicesFile {
     pub mode: Option<String>,
     pod_prefixes: Vec<IpNet>,
+    pod_interfaces: Vec<String>,
     service_prefixes: Vec<IpNet>,
     node_port_addresses: Option<String>,
     exclude: Vec<IpNet>,
@@ -133,7 +141,12 @@ pub fn settings(
     if file.masquerade_bit.is_some() && bit.is_none() {
         return Err(anyhow!("services.masquerade_bit is a number from 0 to 31"));
     }
+    let pod_interfaces = match args.pod_interface {
+        flags if flags.is_empty() => interfaces(&file.pod_interfaces)?,
+        flags => flags,
+    };
     let rules = nftables::Config {
+        pod_interfaces,
         pod_prefixes: either(args.pod_prefix, file.pod_prefixes),
         service_prefixes: either(args.service_prefix, file.service_prefixes),
         masquerade_all: file.masquerade_all,
@@ -160,6 +173,10 @@ pub fn settings(
         conntrack: conntrack(args.conntrack, file.conntrack),
     };
     Ok((settings, args.services_health.or(file.health)))
+}
+
+fn interfaces(file: &[String]) -> anyhow::Result<Vec<Interfaces>> {
+    file.iter().map(|text| text.parse().context("services.pod_interfaces")).collect()
 }
 
 fn conntrack(args: ConntrackArgs, file: ConntrackFile) -> Conntrack {
@@ -215,7 +232,15 @@ mod tests {
         let (settings, _) = self::settings(args, file).unwrap();
         let expected = Conntrack { min: Some(7), udp_seconds: Some(30), ..Conntrack::default() };
         assert_eq!(settings.conntrack, expected);
-        for bad in ["{mode: iptables}", "{node_port_addresses: some}", "{masquerade_bit: 32}"] {
+        let file = serde_saphyr::from_str("{pod_interfaces: [cni0, veth*]}").unwrap();
+        let (settings, _) = self::settings(ServiceArgs::default(), file).unwrap();
+        assert_eq!(settings.proxy.rules.pod_interfaces.len(), 2);
+        for bad in [
+            "{mode: iptables}",
+            "{pod_interfaces: ['*']}",
+            "{node_port_addresses: some}",
+            "{masquerade_bit: 32}",
+        ] {
             let file = serde_saphyr::from_str::<ServicesFile>(bad).unwrap();
             assert!(self::settings(ServiceArgs::default(), file).is_err(), "{bad}");
         }

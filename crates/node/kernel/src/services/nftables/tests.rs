@@ -73,6 +73,15 @@ fn service(number: u8) -> Service {
     Service { cluster_ips: vec![[172, 30, 0, number].into()], ports: vec![port], ..Service::default() }
 }
 
+fn sticky(number: u8) -> Service {
+    Service {
+        affinity: Some(60),
+        external_ips: vec![[50, 60, 70, 100 + number].into()],
+        external_local: true,
+        ..service(number)
+    }
+}
+
 fn slice(number: u8, endpoints: &[u8]) -> Slice {
     let endpoints = endpoints.iter().map(|last| SliceEndpoint {
         addresses: vec![[10, 0, number, *last].into()],
@@ -311,10 +320,11 @@ fn whatever_is_refused_in_whatever_order_the_others_are_served_and_all_is_well_i
         let mut now = Instant::now();
         for _ in 0..30 {
             let number = u8::try_from(numbers.below(6)).expect("below six");
-            match numbers.below(8) {
+            match numbers.below(9) {
                 0 => _ = store.delete_service(&name(number)),
                 1 => _ = store.set_service(name(number), service(number)),
                 2 => _ = store.set_service(name(number), service(number + 6)),
+                8 => _ = store.set_service(name(number), sticky(number)),
                 3 => proxy.nft.hated = vec![vec![172, 30, 0, number]],
                 4 => proxy.nft.hated.clear(),
                 5 => {
