@@ -106,12 +106,13 @@ pub async fn add_clouds(
 ) -> Result<(), CloudsError> {
     for config in clouds {
         let way = open(config, data_dir, pki, life).await?;
-        orchestrator.expect_cloud(config.name.clone(), config.plugin.describe());
+        let plugin = config.plugin.describe();
+        orchestrator.expect_cloud(config.name.clone(), plugin.clone());
         let (orchestrator, name) = (Arc::clone(orchestrator), config.name.clone());
         let (task, stopping) = (format!("clouds: {name}"), life.stopping());
         life.spawn_once(task, async move {
             let added = async {
-                while let Err(err) = add(&orchestrator, &name, &way).await {
+                while let Err(err) = add(&orchestrator, &name, &plugin, &way).await {
                     orchestrator.cloud_waits(&name, common::chain(&err));
                     warn!(cloud = %name, error = common::chain(&err), "a plugin does not answer and is asked again");
                     tokio::time::sleep(PLUGIN_RETRY).await;
@@ -156,12 +157,16 @@ enum Way {
     Elsewhere(Channel, Option<grpc::Revision>),
 }
 
-async fn add(orchestrator: &Orchestrator, name: &Segment, way: &Way) -> Result<(), CloudError> {
-    let cloud = match way {
-        Way::Here(cloud) => Arc::clone(cloud),
-        Way::Elsewhere(channel, revision) => grpc::connect(channel.clone(), bounds(name), *revision).await?,
+async fn add(orchestrator: &Orchestrator, name: &Segment, plugin: &str, way: &Way) -> Result<(), CloudError> {
+    let (cloud, revision) = match way {
+        Way::Here(cloud) => (Arc::clone(cloud), None),
+        Way::Elsewhere(channel, revision) => {
+            let connected = grpc::connect(channel.clone(), bounds(name), *revision).await?;
+            (connected.cloud, connected.revision)
+        }
     };
-    orchestrator.add_cloud(name.clone(), cloud).await
+    let plugin = revision.map(|revision| format!("{plugin} (Paraglider's protocol, revision {revision})"));
+    orchestrator.add_cloud_of(name.clone(), cloud, plugin).await
 }
 
 /// What is known of a cloud by its name, if its plugin cannot describe itself.

@@ -24,19 +24,22 @@ use wire::trestle::v1::{DescribeCloudRequest, cloud_extension_client::CloudExten
 
 use crate::{Cloud, CloudError, CloudErrorKind, Result};
 
+/// A cloud whose plugin has answered.
+pub struct Connected {
+    pub cloud: Arc<dyn Cloud>,
+    /// The revision of Paraglider's protocol that is spoken with it; none: ours.
+    pub revision: Option<Revision>,
+}
+
 /// The cloud behind a connection, once its plugin answers. `bounds` is what is known of a cloud whose plugin cannot
 /// describe itself; `revision` is the one of Paraglider's protocol that it speaks, where somebody has said so.
-pub async fn connect(
-    channel: Channel,
-    bounds: CloudTraits,
-    revision: Option<Revision>,
-) -> Result<Arc<dyn Cloud>> {
+pub async fn connect(channel: Channel, bounds: CloudTraits, revision: Option<Revision>) -> Result<Connected> {
     if let Some(revision) = revision {
         return Ok(speaking(revision, channel, bounds));
     }
     let described = CloudExtensionClient::new(channel.clone()).describe_cloud(DescribeCloudRequest {}).await;
     match described {
-        Ok(_) => Ok(Arc::new(RemoteCloud::new(channel))),
+        Ok(_) => Ok(Connected { cloud: Arc::new(RemoteCloud::new(channel)), revision: None }),
         Err(status) if is_missing(&status) => match revision::revision_of(&channel).await? {
             Some(revision) => Ok(speaking(revision, channel, bounds)),
             None => Err(CloudError::new(CloudErrorKind::Conflict, UNTOLD)),
@@ -49,13 +52,14 @@ pub async fn connect(
 const UNTOLD: &str = "it cannot be told which revision of Paraglider's protocol the plugin speaks; say it in the \
     configuration (`revision: 1` to `4`, or NAME=URL,revision=N on the command line)";
 
-fn speaking(revision: Revision, channel: Channel, bounds: CloudTraits) -> Arc<dyn Cloud> {
-    match revision {
+fn speaking(revision: Revision, channel: Channel, bounds: CloudTraits) -> Connected {
+    let cloud: Arc<dyn Cloud> = match revision {
         Revision::First => Arc::new(OriginalCloud::first(channel, bounds)),
         Revision::Second => Arc::new(OriginalCloud::second(channel, bounds)),
         Revision::Third => Arc::new(LaterCloud::third(channel, bounds)),
         Revision::Today => Arc::new(LaterCloud::today(channel, bounds)),
-    }
+    };
+    Connected { cloud, revision: Some(revision) }
 }
 
 impl From<CloudError> for Status {

@@ -86,7 +86,7 @@ fn entry(name: &str, target: &str) -> PermitEntry {
 async fn a_plugin_of_paraglider_can_be_used_and_says_what_it_cannot_do() {
     let fake = fake();
     let bounds = CloudTraits { tunnels: 7, ..CloudTraits::default() };
-    let original = connect(serve(Arc::clone(&fake), false).await, bounds.clone(), None).await.unwrap();
+    let original = connect(serve(Arc::clone(&fake), false).await, bounds.clone(), None).await.unwrap().cloud;
     let traits = original.describe().await.unwrap();
     assert_eq!(traits.tunnels, 7, "what it cannot say is taken as known");
     assert!(traits.places_resources && !traits.deletes && !traits.lists_everything && !traits.names_entries);
@@ -121,7 +121,7 @@ async fn a_plugin_of_paraglider_can_be_used_and_says_what_it_cannot_do() {
     assert!(err.message.contains("CloudExtension"), "{err}");
 
     // One that describes itself is asked for everything.
-    let remote = connect(serve(Arc::clone(&fake), true).await, bounds, None).await.unwrap();
+    let remote = connect(serve(Arc::clone(&fake), true).await, bounds, None).await.unwrap().cloud;
     assert_eq!(remote.describe().await, fake.describe().await);
     fake.take_calls();
     remote.put_list(&at(), &made.uri, &[b, c], &[a]).await.unwrap();

@@ -237,7 +237,9 @@ async fn story(cloud: &dyn Cloud, said: &Said) -> [String; 3] {
 async fn each_revision_is_told_apart_and_spoken_to_in_its_own_fields() {
     for revision in ALL {
         let (channel, said) = serve(Some(revision)).await;
-        let cloud = connect(channel.clone(), CloudTraits::default(), None).await.unwrap();
+        let connected = connect(channel.clone(), CloudTraits::default(), None).await.unwrap();
+        assert_eq!(connected.revision, Some(revision));
+        let cloud = connected.cloud;
         assert_eq!(take(&said), [] as [&str; 0], "{revision}: no plugin acts on a question");
         let told = story(&*cloud, &said).await;
         let [created, listed, linked] = &told;
@@ -257,7 +259,7 @@ async fn each_revision_is_told_apart_and_spoken_to_in_its_own_fields() {
             assert!(linked.contains(field), "{revision}: {field} in {linked}");
         }
         // Said by hand, it is not asked at all.
-        let cloud = connect(channel, CloudTraits::default(), Some(revision)).await.unwrap();
+        let cloud = connect(channel, CloudTraits::default(), Some(revision)).await.unwrap().cloud;
         assert_eq!(story(&*cloud, &said).await, told, "{revision}");
     }
 }
@@ -266,7 +268,7 @@ async fn each_revision_is_told_apart_and_spoken_to_in_its_own_fields() {
 async fn rules_go_by_content_in_the_first_two_revisions_and_by_name_since() {
     for revision in ALL {
         let (channel, said) = serve(Some(revision)).await;
-        let cloud = connect(channel, CloudTraits::default(), None).await.unwrap();
+        let cloud = connect(channel, CloudTraits::default(), None).await.unwrap().cloud;
         let before = [entry("old", 22), entry("same", 80)];
         cloud.put_list(&at(), "vm", &before, &[entry("same", 81)]).await.unwrap();
         let calls = take(&said);
@@ -306,7 +308,7 @@ async fn what_cannot_be_told_for_sure_is_refused() {
 #[tokio::test]
 async fn plugins_of_today_attach() {
     let (channel, said) = serve(Some(Revision::Today)).await;
-    let cloud = connect(channel, CloudTraits::default(), None).await.unwrap();
+    let cloud = connect(channel, CloudTraits::default(), None).await.unwrap().cloud;
     let found = cloud.inspect_attachment(&at(), "theirs").await.unwrap();
     assert!(found.network.is_none() && !found.changes.is_empty());
     assert_eq!(take(&said), [] as [&str; 0], "a look changes nothing");
