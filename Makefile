@@ -64,6 +64,7 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	TRESTLE_STORIES=5000 $(CARGO) test --release --locked -p orchestrator --lib random_stories -- --nocapture
 	TRESTLE_CUT_CALLS=3000 $(CARGO) test --release --locked -p server --test cut_calls -- --nocapture
 	labs/antrea-client/run.sh
+	labs/antrea-controller/run.sh
 	TRESTLE_CHURN_SEED=$(FRESH) TRESTLE_CHURN_AGENTS=1000 TRESTLE_CHURN_SECONDS=600 $(CARGO) test --release --locked -p agent --test controller churn -- --nocapture
 	TRESTLE_LAB_FAULTS=all TRESTLE_LAB_SEED=$(FRESH) TRESTLE_LAB_ROUNDS=100 $(CARGO) test --release --locked -p trestle --test agent_lab -- --nocapture --test-threads 1
 	TRESTLE_CHAOS_SEED=$(FRESH) TRESTLE_CHAOS_AGENTS=200 TRESTLE_CHAOS_SECONDS=600 $(CARGO) test --release --locked -p trestle --test chaos -- --nocapture --test-threads 1
@@ -71,6 +72,8 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	labs/ocs/run.sh
 	labs/glide/run.sh
 	labs/go-plugin/run.sh
+	labs/go-plugin/upstream.sh
+	labs/kpng/run.sh
 	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1
 	labs/vm/ipvs.sh
 	labs/vm/bench.sh

@@ -18,6 +18,8 @@ use crate::selection::{GroupRef, Scope, Selection};
 
 /// Rules of Kubernetes policies have no order among themselves.
 const UNORDERED: i32 = -1;
+/// Of what closes a direction that permits nothing, as Antrea's agents get it from their own controller.
+const ISOLATION: i32 = 0;
 
 pub fn kubernetes_policy(policy: &NetworkPolicy) -> Translation<'_> {
     let spec = &policy.spec;
@@ -69,7 +71,8 @@ impl<'a> Translator<'a> {
             rules.extend(self.rule(i, direction, peers, ports));
         }
         if rules.len() == before {
-            rules.push(rule(direction, None, GroupRefs::new(), Detail::default()));
+            let isolation = rule(direction, None, GroupRefs::new(), Detail::default());
+            rules.push(TranslatedRule { priority: ISOLATION, ..isolation });
         }
     }
 

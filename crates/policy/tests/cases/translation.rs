@@ -18,7 +18,7 @@ fn blocks(rule: &Rule) -> Vec<String> {
 fn a_direction_without_rules_is_isolated() {
     let rules = rules(&network_policy("ns", "p", "{podSelector: {}, policyTypes: [Ingress, Egress]}"));
     let seen: Vec<_> = rules.iter().map(|r| (r.direction, r.action, r.priority, blocks(r).len())).collect();
-    assert_eq!(seen, [(Direction::In, None, -1, 0), (Direction::Out, None, -1, 0)]);
+    assert_eq!(seen, [(Direction::In, None, 0, 0), (Direction::Out, None, 0, 0)]);
 }
 
 #[test]

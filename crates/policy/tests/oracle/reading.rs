@@ -88,7 +88,7 @@ fn kubernetes_rules(policy: &kubernetes::NetworkPolicy) -> (Vec<Whom>, Vec<Writt
             detail: RuleDetail { ip_blocks: peers.blocks, services, ..RuleDetail::default() },
         };
         if written.is_empty() {
-            rules.push(rule(None, Peers::default(), vec![]));
+            rules.push(Written { priority: 0, ..rule(None, Peers::default(), vec![]) });
         }
         for (from, ports) in written {
             let mut peers = Peers::default();
