@@ -132,6 +132,27 @@ fn the_tests_that_prove_storage_cases_exist() {
     assert!(missing.is_empty(), "no such tests: {missing:?}");
 }
 
+/// Names may be cut, and then end in an ellipsis.
+#[test]
+fn every_point_of_parity_with_kube_proxy_is_shown_by_a_test() {
+    let page = fs::read_to_string(repository().join("docs/services.md")).unwrap();
+    let (_, section) = page.split_once("## Beside kube-proxy").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert!(rows.len() > 18, "{rows:#?}");
+    let sources = sources(&repository().join("crates"));
+    for row in rows {
+        let shown = row.trim_end_matches(['|', ' ']).rsplit('|').next().unwrap().trim();
+        let named: Vec<&str> = shown.split('`').skip(1).step_by(2).filter(|it| it.contains('_')).collect();
+        assert!(shown == "–" || !named.is_empty(), "no test shows it: {row}");
+        for name in named {
+            let whole =
+                name.strip_suffix('…').map_or_else(|| format!("fn {name}("), |cut| format!("fn {cut}"));
+            assert!(sources.contains(&whole), "there is no test {name}: {row}");
+        }
+    }
+}
+
 /// Files named in ARCHITECTURE.md, whole (`crates/…`) or from a room on (`server/listen.rs`, `access/gate.rs`).
 #[test]
 fn every_source_the_drawing_names_is_there() {
