@@ -104,12 +104,25 @@ const ANSWERS: &[Shape] = &[
     (
         "trestle.v1.PolicyState",
         "PolicyState",
-        &[("namespace", UNLESS_EMPTY), ("span", ABSENT), ("places", named!("span"))],
+        &[
+            ("namespace", UNLESS_EMPTY),
+            ("span", ABSENT),
+            ("places", named!("span")),
+            ("last_used", written!("millis_or_none", "Option<String>")),
+            ("last_used", UNLESS_NONE),
+            ("counted_since", written!("millis_or_none", "Option<String>")),
+            ("counted_since", UNLESS_NONE),
+        ],
+    ),
+    (
+        "trestle.v1.RuleUse",
+        "RuleUse",
+        &[("last_used", written!("millis_or_none", "Option<String>")), ("last_used", UNLESS_NONE)],
     ),
     (
         "trestle.v1.PolicyDetail",
         "PolicyDetail",
-        &[("policy", "#[serde(flatten)] #[schema(value_type = PolicyState)]")],
+        &[("policy", "#[serde(flatten)] #[schema(value_type = PolicyState)]"), ("rules", UNLESS_NO_ITEM)],
     ),
     (
         "trestle.v1.PolicyPlace",
@@ -165,7 +178,11 @@ const ANSWERS: &[Shape] = &[
         &[("object", always!("ObjectRef")), ("outcome", written!("outcome", "String"))],
     ),
     ("trestle.v1.ObjectRef", "ObjectRef", &[("namespace", UNLESS_EMPTY)]),
-    ("trestle.v1.ListStagedResponse", "StagedChanges", &[("together", UNLESS_NONE)]),
+    (
+        "trestle.v1.ListStagedResponse",
+        "StagedChanges",
+        &[("together", UNLESS_NONE), ("together_seen", UNLESS_NONE), ("notes", UNLESS_NO_ITEM)],
+    ),
     (
         "trestle.v1.StagedChange",
         "StagedChange",
@@ -175,6 +192,7 @@ const ANSWERS: &[Shape] = &[
             ("staged_at", TIME),
             ("reach", UNLESS_NONE),
             ("breaks", UNLESS_NO_ITEM),
+            ("seen", UNLESS_NONE),
         ],
     ),
     ("trestle.v1.StagedReach", "StagedReach", &[]),
@@ -182,8 +200,8 @@ const ANSWERS: &[Shape] = &[
     ("trestle.v1.RunPolicyTestsResponse", "PolicyTestResults", &[]),
     ("trestle.v1.PolicyTestResult", "PolicyTestResult", &[("because", UNLESS_EMPTY)]),
     ("trestle.v1.LintFinding", "LintFinding", &[("namespace", UNLESS_EMPTY), ("path", UNLESS_EMPTY)]),
-    ("trestle.v1.ReplayResponse", "Replayed", &[]),
-    ("trestle.v1.ReplayedFlow", "ReplayedFlow", &[]),
+    ("trestle.v1.ReplayResponse", "Replayed", &[("notes", UNLESS_NO_ITEM)]),
+    ("trestle.v1.ReplayedFlow", "ReplayedFlow", &[("last", UNLESS_EMPTY)]),
     ("trestle.v1.SuggestResponse", "Suggestion", &[]),
     ("trestle.v1.SuggestedPolicy", "SuggestedPolicy", &[]),
     ("trestle.v1.PermissionInfo", "Permission", &[]),
@@ -301,6 +319,7 @@ const BODIES: &[Shape] = &[
             ("protocol", DEFAULT),
             ("port", DEFAULT),
             ("count", DEFAULT),
+            ("last", DEFAULT),
         ],
     ),
     (

@@ -158,7 +158,7 @@ impl Drivers {
             watch: Arc::clone(&cache),
         };
         Ok(Self {
-            flows: Flows::start(&flows, &data_dir, Arc::clone(&policy), Arc::clone(&tags)),
+            flows: Flows::start(&flows, &data_dir, Arc::clone(&policy), Arc::clone(&tags), life),
             peers: Peers::start(&store, &kind, rooms, life),
             policy,
             clusters,

@@ -5,11 +5,12 @@
 //!                                                        └─────► followers
 //! ```
 //!
-//! In: reports of nodes, each once. Out: flows by question, and those that come. Holds: the record, in a directory of its own, and the
-//! number of each node's last report. What a report tells is on record when it is answered; a report that cannot be recorded is not
+//! In: reports of nodes, each once; which policies there are. Out: flows by question, and those that come; what rules have decided. Holds:
+//! the record, in a directory of its own, and the number of each node's last report. What a report tells is on record when it is answered; a report that cannot be recorded is not
 //! answered, and the node adds up until it can.
 //! Every controller records what the nodes tell that are connected to it. Not here: who may tell and ask (`server`).
 
+pub mod export;
 mod named;
 
 use std::{
@@ -22,7 +23,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use ::flows::{Ask, Flow, Found, Limits, Opened, Reading, Record, RecordError, Verdict};
+use ::flows::{Ask, Flow, Found, Limits, Opened, Reading, Record, RecordError, Uses, Verdict, policy_of};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::{Semaphore, broadcast};
@@ -30,6 +31,8 @@ use tracing::{error, info, warn};
 use wire::trestle::v1::NodeFlows;
 
 use crate::{blocking, policy::Policy, tags::Tags};
+use export::{ExportConfig, Exports};
+use life::Life;
 use named::Names;
 
 /// Rows of one report that are taken; a node sends fewer.
@@ -39,6 +42,9 @@ const BEHIND: usize = 1_024;
 /// Questions that read files at once.
 const QUESTIONS: usize = 4;
 const DAY: u64 = 24 * 3600 * 1000;
+/// How old what the record knows of policies may be, in milliseconds; where a flow names one that it does not know.
+const KNOWN: u64 = 5_000;
+const UNKNOWN: u64 = 500;
 
 /// How much is recorded.
 #[derive(Clone, Debug, Deserialize)]
@@ -49,23 +55,29 @@ pub struct FlowsConfig {
     /// On disk; the oldest go first.
     pub bytes: u64,
     pub days: u32,
+    /// Where they are sent to besides.
+    pub export: Vec<ExportConfig>,
 }
 
 impl Default for FlowsConfig {
     fn default() -> Self {
-        Self { enabled: true, bytes: 1 << 30, days: 7 }
+        Self { enabled: true, bytes: 1 << 30, days: 7, export: Vec::new() }
     }
 }
 
 /// The flows of one controller.
 pub struct Flows {
     record: Mutex<Record>,
+    policy: Arc<Policy>,
+    /// When the record was told which policies there are.
+    known_at: AtomicU64,
     names: Names,
     /// Of each node the run and the number of its last report, with what it had lost.
     nodes: Mutex<HashMap<String, Told>>,
     writing: Semaphore,
     asking: Semaphore,
     news: broadcast::Sender<Arc<Vec<Flow>>>,
+    exports: Exports,
     figures: Figures,
 }
 
@@ -102,6 +114,10 @@ pub struct FlowStats {
     pub lost: u64,
     pub unread: u64,
     pub bytes: u64,
+    /// Rows that collectors were told, and that they were not; and what had to be told again.
+    pub exported: u64,
+    pub export_lost: u64,
+    pub export_failures: u64,
 }
 
 impl Flows {
@@ -111,25 +127,34 @@ impl Flows {
         data_dir: &Path,
         policy: Arc<Policy>,
         tags: Arc<Tags>,
+        life: &Life,
     ) -> Option<Arc<Self>> {
         if !config.enabled {
             return None;
         }
         let limits = Limits { bytes: config.bytes, age: u64::from(config.days).saturating_mul(DAY) };
-        match Record::open(&data_dir.join("flows"), limits) {
+        match Record::open(&data_dir.join("flows"), limits, now()) {
             Ok(Opened { record, torn }) => {
                 if torn > 0 {
                     warn!(bytes = torn, "the end of the record of flows was not whole and was dropped");
                 }
                 info!(bytes = record.bytes(), "the record of flows is open");
-                let (names, news) = (Names::new(policy, tags), broadcast::Sender::new(BEHIND));
+                let names = Names::new(Arc::clone(&policy), tags);
+                let news = broadcast::Sender::new(BEHIND);
+                let exports = Exports::start(&config.export, life).unwrap_or_else(|err| {
+                    error!(why = common::chain(&err), "flows are recorded, and sent to no collector");
+                    Exports::default()
+                });
                 Some(Arc::new(Self {
                     record: Mutex::new(record),
+                    policy,
+                    known_at: AtomicU64::new(now()),
                     names,
                     nodes: Mutex::default(),
                     writing: Semaphore::new(1),
                     asking: Semaphore::new(QUESTIONS),
                     news,
+                    exports,
                     figures: Figures::default(),
                 }))
             }
@@ -162,6 +187,10 @@ impl Flows {
         let now = now();
         let node = report.node.clone();
         let flows = self.names.name(report, ROWS, now);
+        let is_known =
+            |flow: &Flow| policy_of(&flow.kind.rule).is_none_or(|name| record.uses().of(name).is_some());
+        let is_old = if flows.iter().all(is_known) { KNOWN } else { UNKNOWN };
+        self.know_policies(&mut record, now, is_old);
         if let Err(err) = record.append(&flows, now) {
             self.figures.failures.fetch_add(1, Relaxed);
             return Err(err);
@@ -169,9 +198,38 @@ impl Flows {
         self.nodes.lock().insert(node, Told { run, number, lost, unread });
         self.count(&flows);
         // Nobody may be following. Before anybody else has the record, so that who follows after what is in it misses nothing.
-        let _ = self.news.send(Arc::new(flows));
+        let flows = Arc::new(flows);
+        self.exports.offer(&flows);
+        let _ = self.news.send(flows);
         drop(record);
         Ok(())
+    }
+
+    /// Tells the record which policies there are, if what it knows is so old.
+    fn know_policies(&self, record: &mut Record, now: u64, is_old: u64) {
+        let known_at = self.known_at.load(Relaxed);
+        // A clock that was put back is no reason to wait.
+        if now.abs_diff(known_at) >= is_old {
+            record.policies_are(self.policy.versions().into_iter(), known_at, now);
+            self.known_at.store(now, Relaxed);
+        }
+    }
+
+    /// What rules have decided.
+    pub async fn uses(self: &Arc<Self>) -> Uses {
+        let this = Arc::clone(self);
+        blocking(move || {
+            let mut record = this.record.lock();
+            this.know_policies(&mut record, now(), 0);
+            record.uses().clone()
+        })
+        .await
+    }
+
+    /// From when on all that nodes have told is on record, in milliseconds since 1970.
+    pub async fn whole_since(self: &Arc<Self>) -> u64 {
+        let this = Arc::clone(self);
+        blocking(move || this.record.lock().uses().since).await
     }
 
     fn count(&self, flows: &[Flow]) {
@@ -261,6 +319,9 @@ impl Flows {
             unread: sum(|told| told.unread),
             // Whoever writes does not hold up figures: then they are of the next time.
             bytes: self.record.try_lock().map_or(0, |record| record.bytes()),
+            exported: self.exports.figures.told.load(Relaxed),
+            export_lost: self.exports.figures.lost.load(Relaxed),
+            export_failures: self.exports.figures.failures.load(Relaxed),
         }
     }
 }

@@ -288,6 +288,11 @@ impl Policy {
         self.states.lock().uid_at(id, node)
     }
 
+    /// Each policy as it is named, with what is another one whenever it changes.
+    pub fn versions(&self) -> Vec<(String, String)> {
+        self.states.lock().versions()
+    }
+
     /// All policies with their state, sorted.
     pub fn list(&self) -> Vec<(ObjectId, PolicyState)> {
         self.states.lock().list()

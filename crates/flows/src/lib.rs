@@ -1,8 +1,9 @@
 //! The record of flows: what nodes have seen, named, kept for a while, and read by time.
 //!
 //! In: flows as they come, with the names their ends had then. Out: those that a filter is about, newest first, or added up. Holds: files
-//! in one directory, of which the oldest go when there are too many bytes or days.
-//! Not here: who tells flows and who may read them (`drivers`, `server`).
+//! in one directory, of which the oldest go when there are too many bytes or days; and what rules have decided (`uses`), which stays.
+//! [`otlp`] and [`ipfix`] are the same flows in the words of others' collectors.
+//! Not here: who tells flows, who may read them, who sends them on (`drivers`, `server`).
 //!
 //! ```text
 //!   append ─► frame ─► newest file ─ full, or old ─► sealed: rows of one minute that are the same become one ─ too old ─► gone
@@ -15,8 +16,11 @@
 
 mod filter;
 mod frame;
+pub mod ipfix;
+pub mod otlp;
 mod record;
 mod top;
+mod uses;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -26,6 +30,7 @@ use std::{
 pub use filter::{Ask, EndFilter, FilterError};
 pub use record::{Found, Limits, Opened, Reading, Record, RecordError};
 pub use top::top;
+pub use uses::{Counted, Use, Uses, policy_of};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {

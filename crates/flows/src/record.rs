@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Ask, Flow, Kind, frame, frame::Frames, top};
+use crate::{Ask, Flow, Kind, Uses, frame, frame::Frames, top, uses::Place};
 
 const SUFFIX: &str = "flows";
 /// Rows of a sealed file that are the same in one of these are one.
@@ -16,6 +16,8 @@ const BUCKET: u64 = 60_000;
 const ROWS: usize = 4_096;
 /// A file is sealed after this, however small it is.
 const LIFE: u64 = 3_600_000;
+/// What rules have decided is written after this; what came since is counted again after a crash.
+const PAUSE: u64 = 60_000;
 /// Kinds that are added up at once; of more, the rest is left out and that is told.
 const KINDS: usize = 200_000;
 
@@ -52,6 +54,7 @@ pub enum RecordError {
 
 struct Segment {
     path: PathBuf,
+    number: u64,
     bytes: u64,
     first: u64,
     last: u64,
@@ -75,6 +78,9 @@ pub struct Record {
     /// With when it was begun.
     open: Option<(Segment, File, u64)>,
     next: u64,
+    uses: Uses,
+    /// When they were written.
+    written: u64,
 }
 
 /// A record that was opened.
@@ -100,7 +106,7 @@ pub struct Found {
 }
 
 impl Record {
-    pub fn open(dir: &Path, limits: Limits) -> Result<Opened, RecordError> {
+    pub fn open(dir: &Path, limits: Limits, now: u64) -> Result<Opened, RecordError> {
         let failed = |source| RecordError::Open { path: dir.to_owned(), source };
         files::closed_dir(dir).map_err(failed)?;
         let mut numbered = BTreeMap::new();
@@ -112,15 +118,25 @@ impl Record {
             }
         }
         let next = numbered.keys().last().map_or(1, |last| last + 1);
-        let mut record = Self { dir: dir.to_owned(), limits, sealed: VecDeque::new(), open: None, next };
+        let known = Uses::read(dir).map_err(failed)?;
+        let is_new = known.is_none();
+        let uses = known.unwrap_or_default();
+        let sealed = VecDeque::new();
+        let mut record = Self { dir: dir.to_owned(), limits, sealed, open: None, next, uses, written: now };
+        let counted = record.uses.counted;
         let mut torn = 0;
-        for path in numbered.into_values() {
+        for (number, path) in numbered {
             let bytes = fs::read(&path).map_err(failed)?;
-            let mut segment = Segment { path, bytes: 0, first: u64::MAX, last: 0 };
+            let mut segment = Segment { path, number, bytes: 0, first: u64::MAX, last: 0 };
             let mut frames = Frames::new(&bytes);
-            for frame in frames.by_ref() {
+            loop {
+                let begins = Place { file: number, bytes: frames.whole as u64 };
+                let Some(frame) = frames.next() else { break };
                 segment.first = segment.first.min(frame.first);
                 segment.last = segment.last.max(frame.last);
+                if !is_new && begins >= counted {
+                    record.uses.note(&frame.flows());
+                }
             }
             segment.bytes = frames.whole as u64;
             torn += (bytes.len() - frames.whole) as u64;
@@ -130,6 +146,11 @@ impl Record {
             }
             record.sealed.push_back(segment);
         }
+        if is_new {
+            record.uses.since = record.first().unwrap_or(now).min(now);
+            record.uses.write(dir).map_err(failed)?;
+        }
+        record.uses.counted = Place { file: next, bytes: 0 };
         Ok(Opened { record, torn })
     }
 
@@ -148,7 +169,12 @@ impl Record {
         let Err(source) = written else {
             segment.bytes += bytes.len() as u64;
             segment.note(flows);
+            self.uses.note(flows);
+            self.uses.counted = Place { file: segment.number, bytes: segment.bytes };
             self.open = Some((segment, file, begun));
+            if now.abs_diff(self.written) >= PAUSE {
+                self.write_uses(now);
+            }
             self.sweep(now);
             return Ok(());
         };
@@ -169,8 +195,9 @@ impl Record {
             fs::OpenOptions::new().append(true).open(&path)
         };
         let file = make().map_err(|source| RecordError::Write { path: path.clone(), source })?;
+        let number = self.next;
         self.next += 1;
-        Ok((Segment { path, bytes: 0, first: u64::MAX, last: 0 }, file, now))
+        Ok((Segment { path, number, bytes: 0, first: u64::MAX, last: 0 }, file, now))
     }
 
     fn seal_if_due(&mut self, now: u64) {
@@ -181,12 +208,36 @@ impl Record {
             && let Some((mut segment, file, _)) = self.open.take()
         {
             drop(file);
+            // Bytes mean something else in a file that is condensed.
+            self.uses.counted = Place { file: self.next, bytes: 0 };
+            let is_known = self.write_uses(now);
             // Without room for another file it stays as it is.
-            if let Ok(bytes) = condense(&segment.path) {
+            if is_known && let Ok(bytes) = condense(&segment.path) {
                 segment.bytes = bytes;
             }
             self.sealed.push_back(segment);
         }
+    }
+
+    /// Whether they could be. If not, the next time they are.
+    fn write_uses(&mut self, now: u64) -> bool {
+        let is_written = self.uses.write(&self.dir).is_ok();
+        if is_written {
+            self.written = now;
+        }
+        is_written
+    }
+
+    /// The policies that there are, by name, each with its version, and when somebody looked before: what rules decide is counted by them.
+    pub fn policies_are(&mut self, there: impl Iterator<Item = (String, String)>, looked: u64, now: u64) {
+        self.uses.policies_are(there, looked, now);
+        if now.abs_diff(self.written) >= PAUSE {
+            self.write_uses(now);
+        }
+    }
+
+    pub fn uses(&self) -> &Uses {
+        &self.uses
     }
 
     /// Forgets what is too old or too much.
@@ -198,6 +249,8 @@ impl Record {
             }
             // What cannot be removed now is found again by the next start.
             fs::remove_file(&oldest.path).ok();
+            // A file without a row has neither time.
+            self.uses.since = self.uses.since.max(oldest.last.saturating_add(1));
             self.sealed.pop_front();
         }
     }
@@ -207,7 +260,7 @@ impl Record {
     }
 
     /// The earliest time in it.
-    pub fn since(&self) -> Option<u64> {
+    fn first(&self) -> Option<u64> {
         self.segments().map(|segment| segment.first).min().filter(|first| *first < u64::MAX)
     }
 

@@ -49,6 +49,14 @@ pub struct RulePath {
     pub index: usize,
 }
 
+/// A rule as people wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub path: RulePath,
+    /// Its places among the rules that nodes and `explain` number: one written rule may be several of these.
+    pub numbers: Vec<usize>,
+}
+
 /// In which way something does nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Idle {
@@ -102,6 +110,12 @@ impl Engine {
         findings.extend(empty::findings(self, &lines));
         findings.sort();
         findings
+    }
+
+    /// The rules of a policy. None of one that is at fault: it is not enforced as it is written.
+    pub fn written_rules(&self, policy: &ObjectId) -> Vec<Written> {
+        let lines = Lines::of_policy(self, policy).into_iter().filter(|line| line.action.is_some());
+        lines.map(|line| Written { path: line.path(), numbers: line.rules }).collect()
     }
 }
 

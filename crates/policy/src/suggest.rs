@@ -1,15 +1,15 @@
 //! Policies written from connections that were seen: the fewest words that permit them, and nothing else that labels can tell apart.
 //!
 //! In: the Pods that there are ([`Known`]), and connections ([`Seen`]), as nodes or a file tell them. Out:
-//! Kubernetes NetworkPolicies of ingress ([`Suggestion`]). Pure; the order of what comes in decides nothing. Not here: what a
+//! Kubernetes NetworkPolicies of one direction ([`Suggestion`]). Pure; the order of what comes in decides nothing. Not here: what a
 //! suggestion would change (`server`, by the matrix of the engine with it).
 //!
 //! ```text
-//!   classes       Pods of one namespace with the same labels, those that a controller makes up for each Pod left out
-//!   needs         for each class as a destination: source class or address, protocol, port
-//!   destinations  classes with the same needs ─► fewest selectors that select them and no others       (one policy each)
-//!   rules         ports with the same sources, or sources with the same ports, whichever is shorter
-//!   peers         fewest selectors that select these sources and no class that was not seen            (`cover`)
+//!   classes    Pods of one namespace with the same labels, those that a controller makes up for each Pod left out
+//!   needs      for each class as a destination (of egress: as a source): the other class or address, protocol, port
+//!   subjects   classes with the same needs ─► fewest selectors that select them and no others       (one policy each)
+//!   rules      ports with the same peers, or peers with the same ports, whichever is shorter
+//!   peers      fewest selectors that select these and no class that was not seen                    (`cover`)
 //! ```
 //!
 //! A selector may select classes that were not seen only if there are none: so whatever it permits among Pods that are there was seen
@@ -25,8 +25,10 @@ use std::{
 
 use model::policy::{
     LabelSelector, Labels, ObjectMeta,
-    kubernetes::{IngressRule, IntOrString, IpBlock, NetworkPolicy, NetworkPolicySpec, Peer, Port},
-    output::Protocol,
+    kubernetes::{
+        EgressRule, IngressRule, IntOrString, IpBlock, NetworkPolicy, NetworkPolicySpec, Peer, Port,
+    },
+    output::{Direction, Protocol},
 };
 
 use cover::{Choice, cover, selectors};
@@ -48,6 +50,9 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// Why there is always a choice.
 const ALONE: &str = "each class of a namespace can be selected alone";
+/// What a note says of addresses to which something went, where only ingress is suggested.
+pub const LEFT_OPEN: &str =
+    "connections to them are left as they are, for policies of ingress leave egress open";
 /// Addresses that a note names.
 const NAMED: usize = 5;
 
@@ -94,30 +99,41 @@ pub struct Suggested {
 type Class = usize;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
+enum Other {
     Class(Class),
     Address(IpAddr),
 }
 
 type Passage = (&'static str, u16);
-/// Who may come to a class by which port.
-type Needs = BTreeSet<(Source, Passage)>;
+/// Whom a class has to do with, by which port.
+type Needs = BTreeSet<(Other, Passage)>;
+
+/// A rule of either direction.
+#[derive(Clone, Debug)]
+struct Rule {
+    ports: Vec<Port>,
+    peers: Vec<Peer>,
+}
 
 /// What is known of Pods, and what is needed.
-#[derive(Default)]
 struct World {
+    way: Direction,
     classes: Vec<Known>,
     needs: BTreeMap<Class, Needs>,
     because: BTreeMap<Class, BTreeMap<String, u64>>,
     notes: BTreeSet<String>,
-    /// To which something went, and from which something came.
-    outward: BTreeSet<IpAddr>,
-    inward: BTreeSet<IpAddr>,
+    /// Peers of which no labels are known, and those to which something went that no policy of ingress here is about.
+    alone: BTreeSet<IpAddr>,
+    outside: BTreeSet<IpAddr>,
 }
 
-/// `only`: for what is in this namespace.
-pub fn suggest(known: &[Known], seen: &[Seen], only: Option<&str>) -> Suggestion {
-    let world = World::new(known, seen, only);
+/// Of one direction. `only`: for what is in this namespace.
+pub fn suggest(known: &[Known], seen: &[Seen], only: Option<&str>, way: Direction) -> Suggestion {
+    let world = World::new(known, seen, only, way);
+    let (allow, deny, nothing) = match way {
+        Direction::In => ("allow-to", "deny-the-rest", "nothing was seen to come to"),
+        Direction::Out => ("allow-from", "deny-the-rest-out", "nothing was seen to leave"),
+    };
     let mut groups: BTreeMap<(&str, &Needs), BTreeSet<Class>> = BTreeMap::new();
     for (class, needs) in &world.needs {
         groups.entry((&world.classes[*class].namespace, needs)).or_default().insert(*class);
@@ -130,12 +146,13 @@ pub fn suggest(known: &[Known], seen: &[Seen], only: Option<&str>) -> Suggestion
         let rules = world.rules(namespace, needs);
         let choices = world.chosen(&classes, Some(namespace), 1 + length_of(&rules));
         for choice in choices.expect(ALONE) {
-            let name = unique(&mut names, namespace, &format!("allow-to-{}", words(&choice.selector)));
+            let name = unique(&mut names, namespace, &format!("{allow}-{}", words(&choice.selector)));
             let because = choice.classes.iter().filter_map(|class| world.because.get(class)).flatten();
             let because = because.map(|(text, count)| format!("{text}, {count} times")).collect();
-            suggestion
-                .policies
-                .push(Suggested { policy: policy(namespace, name, choice.selector, rules.clone()), because });
+            suggestion.policies.push(Suggested {
+                policy: policy(namespace, name, choice.selector, rules.clone(), way),
+                because,
+            });
         }
     }
     for (namespace, selected) in selected {
@@ -143,17 +160,15 @@ pub fn suggest(known: &[Known], seen: &[Seen], only: Option<&str>) -> Suggestion
         let rest: Vec<String> =
             rest.filter(|class| !selected.contains(class)).map(|class| world.name(class)).collect();
         if !rest.is_empty() {
-            let name = unique(&mut names, namespace, "deny-the-rest");
-            let because = vec![format!("nothing was seen to come to {}", rest.join(", "))];
-            let policy = policy(namespace, name, LabelSelector::default(), Vec::new());
+            let name = unique(&mut names, namespace, deny);
+            let because = vec![format!("{nothing} {}", rest.join(", "))];
+            let policy = policy(namespace, name, LabelSelector::default(), Vec::new(), way);
             suggestion.policies.push(Suggested { policy, because });
         }
     }
     suggestion.notes = world.notes.iter().cloned().collect();
-    let notes = [
-        (&world.inward, "known by their addresses only, and permitted by them"),
-        (&world.outward, "connections to them are left as they are, for egress stays open"),
-    ];
+    let notes =
+        [(&world.alone, "known by their addresses only, and permitted by them"), (&world.outside, LEFT_OPEN)];
     for (addresses, what) in notes.into_iter().filter(|(addresses, _)| !addresses.is_empty()) {
         let named = addresses.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let more = addresses.len().saturating_sub(NAMED);
@@ -164,7 +179,7 @@ pub fn suggest(known: &[Known], seen: &[Seen], only: Option<&str>) -> Suggestion
 }
 
 impl World {
-    fn new(known: &[Known], seen: &[Seen], only: Option<&str>) -> Self {
+    fn new(known: &[Known], seen: &[Seen], only: Option<&str>, way: Direction) -> Self {
         let of_seen = seen.iter().flat_map(|seen| [&seen.from, &seen.to]);
         let labelled = of_seen.filter_map(|end| match end {
             SeenEnd::Labelled(known) => Some(known),
@@ -175,51 +190,59 @@ impl World {
         let gone = labelled.filter(|end| !there.iter().any(|class| has(class, end))).map(class);
         let gone: BTreeSet<Known> = gone.collect();
         let classes: Vec<Known> = there.union(&gone).cloned().collect();
-        let mut world = Self { classes, ..Self::default() };
+        let mut world = Self {
+            way,
+            classes,
+            needs: BTreeMap::new(),
+            because: BTreeMap::new(),
+            notes: BTreeSet::new(),
+            alone: BTreeSet::new(),
+            outside: BTreeSet::new(),
+        };
         seen.iter().for_each(|seen| world.take(seen, only));
         world
     }
 
     fn take(&mut self, seen: &Seen, only: Option<&str>) {
-        let SeenEnd::Labelled(to) = &seen.to else {
-            if let SeenEnd::Address(address) = &seen.to {
-                self.outward.insert(*address);
-            }
-            return;
+        let (subject, other) = match self.way {
+            Direction::In => (&seen.to, &seen.from),
+            Direction::Out => (&seen.from, &seen.to),
         };
-        if only.is_some_and(|only| only != to.namespace) {
+        let subject = match (subject, self.way) {
+            (SeenEnd::Labelled(subject), _) => subject,
+            (SeenEnd::Address(address), Direction::In) => {
+                self.outside.insert(*address);
+                return;
+            }
+            (SeenEnd::Address(_), Direction::Out) => return,
+        };
+        if only.is_some_and(|only| only != subject.namespace) {
             return;
         }
+        let (from, to) = (name_of(&seen.from), name_of(&seen.to));
         let protocol = match seen.protocol {
             Some(Protocol::Tcp) => "TCP",
             Some(Protocol::Udp) => "UDP",
             Some(Protocol::Sctp) => "SCTP",
             Some(Protocol::Icmp | Protocol::Igmp) | None => {
+                let (side, who) = if self.way == Direction::In { ("to", to) } else { ("from", from) };
                 self.notes.insert(format!(
-                    "connections to {} without ports were seen, for which a NetworkPolicy has no word: they would be refused",
-                    name(to)
+                    "connections {side} {who} without ports were seen, for which a NetworkPolicy has no word: they would be refused"
                 ));
                 return;
             }
         };
         let passage = (protocol, seen.port);
-        let sources: Vec<Source> = match &seen.from {
+        let others: Vec<Other> = match other {
             SeenEnd::Address(address) => {
-                self.inward.insert(*address);
-                vec![Source::Address(*address)]
+                self.alone.insert(*address);
+                vec![Other::Address(*address)]
             }
-            SeenEnd::Labelled(from) => self.those(from).into_iter().map(Source::Class).collect(),
+            SeenEnd::Labelled(other) => self.those(other).into_iter().map(Other::Class).collect(),
         };
-        let from = match &seen.from {
-            SeenEnd::Address(address) => address.to_string(),
-            SeenEnd::Labelled(from) => name(from),
-        };
-        for class in self.those(to) {
-            self.needs
-                .entry(class)
-                .or_default()
-                .extend(sources.iter().map(|source| (source.clone(), passage)));
-            let text = format!("{from} to {} {} {}", name(to), protocol.to_lowercase(), seen.port);
+        for class in self.those(subject) {
+            self.needs.entry(class).or_default().extend(others.iter().map(|other| (other.clone(), passage)));
+            let text = format!("{from} to {to} {} {}", protocol.to_lowercase(), seen.port);
             *self.because.entry(class).or_default().entry(text).or_default() += seen.count.max(1);
         }
     }
@@ -245,19 +268,19 @@ impl World {
         cover(classes, &selectors(&universe, classes, labels), each)
     }
 
-    /// By port or by source, whichever is shorter.
-    fn rules(&self, namespace: &str, needs: &Needs) -> Vec<IngressRule> {
-        let mut by_passage: BTreeMap<Passage, BTreeSet<Source>> = BTreeMap::new();
-        let mut by_source: BTreeMap<Source, BTreeSet<Passage>> = BTreeMap::new();
+    /// By port or by peer, whichever is shorter.
+    fn rules(&self, namespace: &str, needs: &Needs) -> Vec<Rule> {
+        let mut by_passage: BTreeMap<Passage, BTreeSet<Other>> = BTreeMap::new();
+        let mut by_source: BTreeMap<Other, BTreeSet<Passage>> = BTreeMap::new();
         for (source, passage) in needs {
             by_passage.entry(*passage).or_default().insert(source.clone());
             by_source.entry(source.clone()).or_default().insert(*passage);
         }
-        let mut ports: BTreeMap<BTreeSet<Source>, BTreeSet<Passage>> = BTreeMap::new();
+        let mut ports: BTreeMap<BTreeSet<Other>, BTreeSet<Passage>> = BTreeMap::new();
         for (passage, sources) in by_passage {
             ports.entry(sources).or_default().insert(passage);
         }
-        let mut sources: BTreeMap<BTreeSet<Passage>, BTreeSet<Source>> = BTreeMap::new();
+        let mut sources: BTreeMap<BTreeSet<Passage>, BTreeSet<Other>> = BTreeMap::new();
         for (source, passages) in by_source {
             sources.entry(passages).or_default().insert(source);
         }
@@ -267,11 +290,11 @@ impl World {
         if length_of(&other) < length_of(&one) { other } else { one }
     }
 
-    fn rule(&self, namespace: &str, sources: &BTreeSet<Source>, passages: &BTreeSet<Passage>) -> IngressRule {
-        let mut from = self.peers(namespace, sources);
-        from.extend(sources.iter().filter_map(|source| match source {
-            Source::Class(_) => None,
-            Source::Address(address) => {
+    fn rule(&self, namespace: &str, sources: &BTreeSet<Other>, passages: &BTreeSet<Passage>) -> Rule {
+        let mut peers = self.peers(namespace, sources);
+        peers.extend(sources.iter().filter_map(|source| match source {
+            Other::Class(_) => None,
+            Other::Address(address) => {
                 let bits = if address.is_ipv4() { 32 } else { 128 };
                 let block = IpBlock { cidr: format!("{address}/{bits}"), except: Vec::new() };
                 Some(Peer { ip_block: Some(block), ..Peer::default() })
@@ -282,16 +305,16 @@ impl World {
             port: Some(IntOrString::Int(i32::from(*port))),
             ..Port::default()
         });
-        IngressRule { ports: ports.collect(), from }
+        Rule { ports: ports.collect(), peers }
     }
 
     /// Each namespace by itself, or by the same labels in all of them, whichever is shorter.
-    fn peers(&self, own: &str, sources: &BTreeSet<Source>) -> Vec<Peer> {
+    fn peers(&self, own: &str, sources: &BTreeSet<Other>) -> Vec<Peer> {
         let classes: BTreeSet<Class> = sources
             .iter()
             .filter_map(|source| match source {
-                Source::Class(class) => Some(*class),
-                Source::Address(_) => None,
+                Other::Class(class) => Some(*class),
+                Other::Address(_) => None,
             })
             .collect();
         let mut by_namespace: BTreeMap<&str, BTreeSet<Class>> = BTreeMap::new();
@@ -345,6 +368,13 @@ fn has(known: &Known, end: &Known) -> bool {
         && of_workload.labels.iter().all(|(key, value)| known.labels.get(key) == Some(value))
 }
 
+fn name_of(end: &SeenEnd) -> String {
+    match end {
+        SeenEnd::Address(address) => address.to_string(),
+        SeenEnd::Labelled(known) => name(known),
+    }
+}
+
 fn name(known: &Known) -> String {
     let labels = class(known).labels;
     let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -359,14 +389,24 @@ fn policy(
     namespace: &str,
     name: String,
     pod_selector: LabelSelector,
-    ingress: Vec<IngressRule>,
+    rules: Vec<Rule>,
+    way: Direction,
 ) -> NetworkPolicy {
     let metadata = ObjectMeta { name, namespace: namespace.to_owned(), ..ObjectMeta::default() };
-    let policy_types = vec!["Ingress".to_owned()];
-    NetworkPolicy {
-        metadata,
-        spec: NetworkPolicySpec { pod_selector, policy_types, ingress, ..Default::default() },
+    let mut spec = NetworkPolicySpec { pod_selector, ..Default::default() };
+    match way {
+        Direction::In => {
+            spec.policy_types = vec!["Ingress".to_owned()];
+            spec.ingress =
+                rules.into_iter().map(|Rule { ports, peers }| IngressRule { ports, from: peers }).collect();
+        }
+        Direction::Out => {
+            spec.policy_types = vec!["Egress".to_owned()];
+            spec.egress =
+                rules.into_iter().map(|Rule { ports, peers }| EgressRule { ports, to: peers }).collect();
+        }
     }
+    NetworkPolicy { metadata, spec }
 }
 
 /// What a selector says, as a part of a name.
@@ -393,13 +433,19 @@ fn unique(names: &mut BTreeSet<(String, String)>, namespace: &str, wanted: &str)
 /// How much there is to read in policies: one for each policy, rule, peer, port and value of a label.
 pub fn length<'p>(policies: impl IntoIterator<Item = &'p NetworkPolicy>) -> usize {
     let of = |policy: &NetworkPolicy| {
-        1 + selector_length(&policy.spec.pod_selector) + length_of(&policy.spec.ingress)
+        let ingress = policy.spec.ingress.iter().map(|rule| rule_length(&rule.ports, &rule.from));
+        let egress = policy.spec.egress.iter().map(|rule| rule_length(&rule.ports, &rule.to));
+        1 + selector_length(&policy.spec.pod_selector) + ingress.chain(egress).sum::<usize>()
     };
     policies.into_iter().map(of).sum()
 }
 
-fn length_of(rules: &[IngressRule]) -> usize {
-    rules.iter().map(|rule| 1 + rule.ports.len() + rule.from.iter().map(peer_length).sum::<usize>()).sum()
+fn length_of(rules: &[Rule]) -> usize {
+    rules.iter().map(|rule| rule_length(&rule.ports, &rule.peers)).sum()
+}
+
+fn rule_length(ports: &[Port], peers: &[Peer]) -> usize {
+    1 + ports.len() + peers.iter().map(peer_length).sum::<usize>()
 }
 
 fn peer_length(peer: &Peer) -> usize {

@@ -208,6 +208,8 @@ pub enum ConfigError {
     ZeroLimit { key: &'static str },
     #[error("`flows.bytes` or `flows.days` is 0: set `flows.enabled` to false to record none")]
     ZeroFlows,
+    #[error(transparent)]
+    Export(#[from] drivers::flows::export::CollectorError),
     #[error("`nodes.stall_seconds` or `nodes.max_snapshots` is 0: no node could be served")]
     ZeroNodes,
 }
@@ -293,6 +295,9 @@ impl Config {
         }
         if self.flows.bytes == 0 || self.flows.days == 0 {
             return Err(ConfigError::ZeroFlows);
+        }
+        for export in &self.flows.export {
+            export.check()?;
         }
         Ok(())
     }

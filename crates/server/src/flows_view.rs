@@ -88,8 +88,8 @@ fn number(text: &str) -> Result<Option<u8>, Failure> {
         .ok_or_else(|| wrong(format!("{text:?} is no protocol: give tcp, udp, sctp, icmp or a number")))
 }
 
-/// A moment, or how long ago.
-fn time(name: &str, text: &str, now: u64) -> Result<Option<u64>, Failure> {
+/// A moment, or how long ago, in milliseconds since 1970; none if nothing is said.
+pub(crate) fn time(name: &str, text: &str, now: u64) -> Result<Option<u64>, Failure> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -154,7 +154,8 @@ fn end(end: &End) -> FlowEnd {
     }
 }
 
-fn written(millis: u64) -> String {
+/// As RFC 3339 has it.
+pub(crate) fn written(millis: u64) -> String {
     let time = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
     time.map(|time| time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()).unwrap_or_default()
 }

@@ -17,7 +17,7 @@ use life::Life;
 use model::TagName;
 use tokio::{
     net::TcpListener,
-    sync::{Mutex, Semaphore},
+    sync::{RwLock, Semaphore},
 };
 use tokio_util::sync::CancellationToken;
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -75,7 +75,7 @@ pub struct Front {
     enforcement: Arc<Enforcement>,
     started_at: Timestamp,
     /// Of those whose changes are held against policy tests.
-    turn: Arc<Mutex<()>>,
+    turn: Arc<RwLock<()>>,
 }
 
 /// Bound, and not yet served.
@@ -318,7 +318,7 @@ impl Front {
 
     fn changing(&self, drivers: &Drivers) -> Changing {
         let (objects, policy) = (drivers.objects.clone(), Arc::clone(&drivers.policy));
-        Changing { objects, policy, tests: self.policy_tests(drivers) }
+        Changing { objects, policy, tests: self.policy_tests(drivers), flows: drivers.flows.clone() }
     }
 
     fn policy_tests(&self, drivers: &Drivers) -> PolicyTests {

@@ -226,7 +226,7 @@ pub fn router(rooms: Rooms, health: HealthReporter, max: usize) -> Router {
                 policy: rooms.policy.clone(),
                 realisations: rooms.realisations.clone(),
                 explainer: rooms.explainer.clone(),
-                tests: rooms.changing.tests.clone(),
+                changing: rooms.changing.clone(),
             })
             .max_decoding_message_size(max),
         )

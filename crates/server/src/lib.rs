@@ -54,6 +54,7 @@ mod serving;
 mod staged;
 mod tls;
 mod turns;
+mod uses;
 mod views;
 mod watch_api;
 mod what_if;

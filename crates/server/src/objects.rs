@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use drivers::{
+    flows::Flows,
     objects::{Applied, Detail, Document, Objects, ObjectsError, Outcome, Validation, staged::Intended},
     policy::Policy,
 };
@@ -36,6 +37,8 @@ pub struct Changing {
     pub objects: Objects,
     pub policy: Arc<Policy>,
     pub tests: PolicyTests,
+    /// What nodes have seen, if it is recorded.
+    pub flows: Option<Arc<Flows>>,
 }
 
 impl Changing {
@@ -68,10 +71,8 @@ impl Changing {
             return Ok(ApplyObjectsResponse { applied, warnings });
         }
         let adds_tests = documents.iter().any(|document| document.id().kind == Kind::PolicyTest);
-        let _turn = match self.looks(request.despite_tests, adds_tests).await? {
-            true => Some(self.tests.admit(Change::of_documents(&*documents)).await?),
-            false => None,
-        };
+        let change = async { Ok(Change::of_documents(&*documents)) };
+        let _turn = self.tests.turn(request.despite_tests, adds_tests, change).await?;
         let applied = self.objects.apply_telling(detail, Arc::clone(&documents), set, keep, dry_run).await;
         let applied = self.settled(applied, request.dry_run).await?;
         Ok(ApplyObjectsResponse { applied, warnings })
@@ -85,10 +86,8 @@ impl Changing {
             let applied = self.staged(would, &intended, "", request.dry_run).await?;
             return Ok(DeleteObjectsResponse { applied });
         }
-        let _turn = match self.looks(request.despite_tests, false).await? {
-            true => Some(self.tests.admit(Change::of_deletion(ids.clone())).await?),
-            false => None,
-        };
+        let change = async { Ok(Change::of_deletion(ids.clone())) };
+        let _turn = self.tests.turn(request.despite_tests, false, change).await?;
         let applied = self.objects.delete(&ids, request.dry_run).await;
         let applied = self.settled(applied, request.dry_run).await?;
         Ok(DeleteObjectsResponse { applied })
@@ -100,21 +99,14 @@ impl Changing {
             return Err(Failure::new(Code::InvalidArgument, text));
         }
         let keep = request.keep.into_iter().map(object_id).collect::<Result<Vec<_>, _>>()?;
-        let _turn = if self.looks(request.despite_tests, false).await? {
+        let going = async {
             let going = self.objects.prune(&request.set, keep.clone(), true).await?.0;
-            let going = going.into_iter().map(|applied| applied.id).collect();
-            Some(self.tests.admit(Change::of_deletion(going)).await?)
-        } else {
-            None
+            Ok(Change::of_deletion(going.into_iter().map(|applied| applied.id).collect()))
         };
+        let _turn = self.tests.turn(request.despite_tests, false, going).await?;
         let applied = self.objects.prune(&request.set, keep, request.dry_run).await;
         let applied = self.settled(applied, request.dry_run).await?;
         Ok(PruneObjectsResponse { applied })
-    }
-
-    /// Whether a change is to be held against policy tests.
-    pub(crate) async fn looks(&self, despite_tests: bool, adds_tests: bool) -> Result<bool, Failure> {
-        Ok(!despite_tests && (adds_tests || self.tests.are_there().await?))
     }
 
     /// Keeps changes beside what is in force. `would` is what each would do now.

@@ -44,10 +44,8 @@ impl Allows {
     pub async fn allow(&self, request: &AllowRequest) -> Result<AllowOutcome, Failure> {
         let permission = self.read(request).await?;
         let asking = self.permissions.asking(permission.clone(), request.build);
-        let _turn = match self.looks(request.despite_tests).await? {
-            true => Some(self.tests.admit(self.would(&permission).await).await?),
-            false => None,
-        };
+        let change = async { Ok(self.would(&permission).await) };
+        let _turn = self.tests.turn(request.despite_tests, false, change).await?;
         let orchestrator = &self.permissions.orchestrator;
         if request.dry_run {
             let (plan, build) = orchestrator.plan_permission(&asking)?;
@@ -91,12 +89,8 @@ impl Allows {
                 name
             }
         };
-        let _turn = match self.looks(despite_tests).await? {
-            true => {
-                Some(self.tests.admit(what_if::Change::of_deletion(vec![policy_of(name.as_str())])).await?)
-            }
-            false => None,
-        };
+        let change = async { Ok(what_if::Change::of_deletion(vec![policy_of(name.as_str())])) };
+        let _turn = self.tests.turn(despite_tests, false, change).await?;
         let before = stored.into_iter().find(|(known, _)| *known == name).map(|(_, permission)| permission);
         let info = self.get(name.as_str()).ok();
         let outcome = self.permissions.orchestrator.deny(&name, dry_run).await?;
@@ -117,10 +111,6 @@ impl Allows {
             JobOrPlan::Plan(plan) => (None, Some(views::plan(&plan))),
         };
         Ok(AllowOutcome { permission: info, job, planned, build: None })
-    }
-
-    async fn looks(&self, despite_tests: bool) -> Result<bool, Failure> {
-        Ok(!despite_tests && self.tests.are_there().await?)
     }
 
     /// What a permission would be to policies. A Pod that it names and that is a read cluster's is not known here as an object, so that

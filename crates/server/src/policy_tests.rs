@@ -1,7 +1,7 @@
 //! Policy tests: whether what their authors rely on is so, and a change that would break one refused.
 //!
 //! In: the PolicyTests that are stored or about to be, and a change of objects. Out: what became of each line, or the refusal of the
-//! change with the connection that would be decided otherwise. Holds: whose turn it is to change objects that tests are about.
+//! change with the connection that would be decided otherwise. Holds: whose turn it is to change objects.
 //! Judging is pure (`judge`). Not here: what an end of explain is (`explain`), the copy that a change is tried on (`what_if`).
 //!
 //! A change breaks a test that fails after it and does not now. One that fails already stops nobody: what it is about may be mended in
@@ -15,7 +15,7 @@ use drivers::objects::{Objects, ObjectsError, Validation, read_entry};
 use futures::StreamExt as _;
 use model::policy::{Kind, Object, ObjectId, policy_test::Expectation};
 use policy::Engine;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tonic::Code;
 use wire::trestle::v1::{PolicyTestResult, RunPolicyTestsRequest, RunPolicyTestsResponse};
 
@@ -36,7 +36,15 @@ pub struct PolicyTests {
     pub objects: Objects,
     pub explainer: Explainer,
     /// Held from the look at tests until the engine has what was done.
-    pub turn: Arc<Mutex<()>>,
+    pub turn: Arc<RwLock<()>>,
+}
+
+/// Kept by whoever changes objects until the engine has taken the change in.
+pub enum Turn {
+    /// Nothing is held against tests: others may change objects meanwhile, but none may add a test.
+    Beside(OwnedRwLockReadGuard<()>),
+    /// Nobody else changes objects.
+    Alone(OwnedRwLockWriteGuard<()>),
 }
 
 /// One line of a PolicyTest.
@@ -110,17 +118,35 @@ impl PolicyTests {
         Ok(answer(judged, broken))
     }
 
-    /// Whether any test is stored.
-    pub async fn are_there(&self) -> Result<bool, Failure> {
-        Ok(!self.stored().await?.is_empty())
+    /// The turn of a change, so that no two are looked at without each other. Refuses one that would break a test, unless it is made
+    /// despite tests. `alone`: it adds a test, or is held against something else that others could change meanwhile. What would be changed
+    /// is asked only where it matters, and then nobody else changes anything.
+    pub async fn turn(
+        &self,
+        despite_tests: bool,
+        alone: bool,
+        change: impl Future<Output = Result<Change, Failure>>,
+    ) -> Result<Turn, Failure> {
+        if !alone {
+            let beside = Arc::clone(&self.turn).read_owned().await;
+            if despite_tests || self.stored().await?.is_empty() {
+                return Ok(Turn::Beside(beside));
+            }
+        }
+        let turn = Arc::clone(&self.turn).write_owned().await;
+        if !despite_tests {
+            self.admit(change.await?).await?;
+        }
+        Ok(Turn::Alone(turn))
     }
 
-    /// Refuses a change that would break a test. Whoever makes it keeps what is returned until the engine has taken the change in, so
-    /// that no two are looked at without each other.
-    pub async fn admit(&self, change: Change) -> Result<OwnedMutexGuard<()>, Failure> {
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+    /// Refuses a change that would break a test.
+    async fn admit(&self, change: Change) -> Result<(), Failure> {
         let before = self.stored().await?;
         let after = lines(&changed(before.clone(), &change));
+        if after.is_empty() {
+            return Ok(());
+        }
         let judge = self.judge();
         let broken = in_turn(move || {
             let now = judge.engine();
@@ -128,10 +154,7 @@ impl PolicyTests {
             broken(&judge, &now, &then, &before, &after)
         });
         let broken = broken.await?;
-        if broken.is_empty() {
-            return Ok(turn);
-        }
-        Err(refusal(&broken))
+        if broken.is_empty() { Ok(()) } else { Err(refusal(&broken)) }
     }
 
     /// What of the tests each change alone would break, a sentence for each.

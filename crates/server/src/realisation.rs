@@ -81,7 +81,11 @@ impl Realisations {
             None => PolicyPlace { place: name.to_string(), state: PENDING.to_owned(), ..Default::default() },
         };
         let realization = state.span.iter().map(place).collect();
-        Some(PolicyDetail { policy: Some(policy_state(id, state, realisation, true)), realization })
+        Some(PolicyDetail {
+            policy: Some(policy_state(id, state, realisation, true)),
+            realization,
+            rules: Vec::new(),
+        })
     }
 
     fn place(&self, told: &Told, uid: &Identifier, generation: i64, name: &str) -> PolicyPlace {
@@ -142,6 +146,7 @@ fn policy_state(
             .into_iter()
             .map(|problem| PolicyProblem { path: problem.path, message: problem.message })
             .collect(),
+        ..PolicyState::default()
     }
 }
 

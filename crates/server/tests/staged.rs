@@ -7,10 +7,12 @@ use testkit_controllers::controller::Fixture;
 use tonic::{Code, Status};
 use wire::trestle::v1::{
     AllowRequest, Applied, ApplyObjectsRequest, DeleteObjectsRequest, DenyRequest, DiscardStagedRequest,
-    ExplainRequest, GetStatusRequest, LintRequest, ListPermissionsRequest, ListStagedRequest, ObjectRef,
-    Outcome, PromoteStagedRequest, PruneObjectsRequest, ReplayRequest, RunPolicyTestsRequest,
+    ExplainRequest, FlowDirection, FlowVerdict, GetStatusRequest, LintRequest, ListPermissionsRequest,
+    ListPoliciesRequest, ListStagedRequest, NodeFlow, NodeFlows, ObjectRef, Outcome, PolicyRequest,
+    PromoteStagedRequest, PruneObjectsRequest, ReplayRequest, Role, RunPolicyTestsRequest,
     RunPolicyTestsResponse, SeenEnd, SeenFlow, SuggestRequest, admin_client::AdminClient,
-    objects_client::ObjectsClient, permissions_client::PermissionsClient, policies_client::PoliciesClient,
+    flows_client::FlowsClient, objects_client::ObjectsClient, permissions_client::PermissionsClient,
+    policies_client::PoliciesClient,
 };
 
 fn pod(name: &str, app: &str, address: &str) -> Value {
@@ -255,7 +257,11 @@ async fn staged_changes_outlive_a_restart_and_decide_nothing_until_they_are_prom
     let fixture = Fixture::start_in(fixture.stop().await, |_| {}).await;
 
     let mut objects = ObjectsClient::new(fixture.admin().await);
-    let listed = objects.list_staged(ListStagedRequest { reach: true }).await.unwrap().into_inner();
+    let listed = objects
+        .list_staged(ListStagedRequest { reach: true, since: String::new() })
+        .await
+        .unwrap()
+        .into_inner();
     let [pods, policy_change] = listed.changes.as_slice() else { panic!("{listed:#?}") };
     assert_eq!(pods.object.as_ref().unwrap().name, "new-0");
     assert_eq!(policy_change.outcome(), Outcome::Configured);
@@ -324,9 +330,11 @@ async fn what_was_seen_is_replayed_and_made_into_policies_that_lint_has_nothing_
         protocol: "tcp".into(),
         port,
         count,
+        last: String::new(),
     };
     let flows = vec![flow("web", "db", 5432, 12), flow("cron", "web", 80, 1), flow("cron", "nobody", 80, 3)];
-    let request = SuggestRequest { flows: flows[..2].to_vec(), namespace: "shop".into() };
+    let request =
+        SuggestRequest { flows: flows[..2].to_vec(), namespace: "shop".into(), ..Default::default() };
     let suggestion = policies.suggest(request).await.unwrap().into_inner();
     let documents: Vec<Value> =
         suggestion.policies.iter().map(|one| serde_json::from_str(&one.document).unwrap()).collect();
@@ -334,7 +342,7 @@ async fn what_was_seen_is_replayed_and_made_into_policies_that_lint_has_nothing_
     let replay = |documents: &[Value]| ReplayRequest {
         flows: flows.clone(),
         documents: bytes(documents),
-        staged: false,
+        ..Default::default()
     };
     let same = policies.replay(replay(&documents)).await.unwrap().into_inner();
     assert_eq!((same.changed.len(), same.same, same.unknown), (0, 13, 3), "{same:#?}");
@@ -363,4 +371,296 @@ async fn what_was_seen_is_replayed_and_made_into_policies_that_lint_has_nothing_
     let (status, _) =
         fixture.rest("POST", "/suggestions", r#"{"flows": [{"from": {}, "to": {}, "port": 1}]}"#).await;
     assert_eq!(status.as_u16(), 400);
+}
+
+/// A row as a node tells it: an address that is the last of 10.0.0.0/24, to another one's port.
+fn told(verdict: FlowVerdict, rule: u32, ends: [u8; 2], port: u32, count: u64, at: u64) -> NodeFlow {
+    let [from, to] = ends.map(|last| vec![10, 0, 0, last]);
+    NodeFlow {
+        verdict: verdict.into(),
+        direction: FlowDirection::In.into(),
+        from,
+        to,
+        protocol: 6,
+        port: Some(port),
+        rule,
+        count,
+        first: at,
+        last: at,
+        ..NodeFlow::default()
+    }
+}
+
+async fn tell(fixture: &Fixture, number: u64, flows: Vec<NodeFlow>) {
+    let node = fixture.issue(Role::Node, "n1").await;
+    let channel = fixture.endpoint(Some(node.identity())).connect().await.unwrap();
+    let words = ["ingress rule 0 of NetworkPolicy shop/db", "isolated by NetworkPolicy shop/db"];
+    let words = words.map(str::to_owned).to_vec();
+    let report = NodeFlows { node: "n1".into(), run: 1, number, flows, words, ..NodeFlows::default() };
+    FlowsClient::new(channel).report_flows(report).await.unwrap();
+}
+
+fn millis() -> u64 {
+    jiff::Timestamp::now().as_millisecond().try_into().unwrap()
+}
+
+fn rfc(at: u64) -> String {
+    jiff::Timestamp::from_millisecond(at.try_into().unwrap()).unwrap().to_string()
+}
+
+#[tokio::test]
+async fn connections_that_were_seen_are_held_against_what_is_staged() {
+    let fixture = Fixture::start().await;
+    let begun = millis();
+    apply(&fixture, &pods()).await.unwrap();
+    apply(&fixture, &[policy("web", 5432)]).await.unwrap();
+    let flows = vec![
+        told(FlowVerdict::Allowed, 1, [1, 3], 5432, 12, begun + 1),
+        told(FlowVerdict::Allowed, 1, [2, 3], 5432, 3, begun + 2),
+        told(FlowVerdict::Denied, 2, [1, 3], 80, 4, begun + 3),
+        told(FlowVerdict::Denied, 2, [4, 3], 22, 5, begun + 3),
+    ];
+    tell(&fixture, 1, flows).await;
+    stage(&fixture, &[policy("web", 80), pod("new-0", "new", "10.0.0.7")]).await;
+    let mut objects = ObjectsClient::new(fixture.admin().await);
+    let asked = ListStagedRequest { reach: false, since: rfc(begun) };
+    let listed = objects.list_staged(asked.clone()).await.unwrap().into_inner();
+    let [new_pod, change] = listed.changes.as_slice() else { panic!("{listed:#?}") };
+    let seen = new_pod.seen.as_ref().unwrap();
+    assert_eq!((seen.changed.len(), seen.same, seen.unknown), (0, 24, 0), "{seen:#?}");
+    let seen = change.seen.as_ref().unwrap();
+    let rows: Vec<_> = seen
+        .changed
+        .iter()
+        .map(|one| (&*one.from, &*one.traffic, one.count, &*one.before, &*one.after))
+        .collect();
+    let expected = [
+        ("shop/app=web", "tcp 80", 4, "denied", "allowed"),
+        ("shop/app=web", "tcp 5432", 15, "allowed", "denied"),
+    ];
+    assert_eq!((rows.as_slice(), seen.same), (&expected[..], 5), "newest first: {seen:#?}");
+    let one = &seen.changed[1];
+    assert!(
+        one.decided_before.iter().any(|why| why.contains("ingress rule 0 (Allow) of NetworkPolicy shop/db"))
+    );
+    assert!(
+        one.decided_after.iter().any(|why| why.contains("isolated by NetworkPolicy shop/db")),
+        "{one:#?}"
+    );
+    assert_eq!(
+        one.last.parse::<jiff::Timestamp>().unwrap().as_millisecond(),
+        i64::try_from(begun + 2).unwrap()
+    );
+    assert_eq!(listed.together_seen.as_ref(), change.seen.as_ref());
+    assert_eq!(listed.notes, Vec::<String>::new());
+    // The record is not as old as that, which is said.
+    let old = ListStagedRequest { since: "7d".into(), ..asked };
+    let listed = objects.list_staged(old).await.unwrap().into_inner();
+    assert!(listed.notes[0].contains("the record goes back to"), "{:?}", listed.notes);
+
+    // What would cut somebody off is not promoted, nor what is not known to be clean for so long.
+    let promote = |name: &str, kind: &str, since: String| PromoteStagedRequest {
+        objects: vec![named(kind, name)],
+        if_clean: since,
+        ..Default::default()
+    };
+    let refused = objects.promote_staged(promote("db", "NetworkPolicy", rfc(begun))).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    for part in ["nothing was changed", "shop/app=web to shop/app=db tcp 5432, 15 times", "would be denied"] {
+        assert!(refused.message().contains(part), "{part}: {}", refused.message());
+    }
+    let refused = objects.promote_staged(promote("new-0", "Pod", "7d".into())).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("the record goes back to"), "{}", refused.message());
+    let wrong = objects.promote_staged(promote("new-0", "Pod", "last week".into())).await.unwrap_err();
+    assert_eq!(wrong.code(), Code::InvalidArgument, "{wrong}");
+    let (status, problem) =
+        fixture.rest("POST", "/staged/promotion", &json!({"if_clean": rfc(begun)}).to_string()).await;
+    assert_eq!(status.as_u16(), 409, "{problem}");
+    objects.promote_staged(promote("new-0", "Pod", rfc(begun))).await.unwrap();
+    assert!(is_open(&fixture, "web-1", 5432, false).await, "the policy is as it was");
+    // The same over REST, and by files.
+    let (_, rest) = fixture.rest("GET", &format!("/staged?since={}", rfc(begun)), "").await;
+    assert_eq!(rest["changes"][0]["seen"]["changed"][1]["count"], 15, "{rest}");
+    let body = json!({"since": rfc(begun), "documents": policy("web", 80).to_string()});
+    let (_, rest) = fixture.rest("POST", "/replay", &body.to_string()).await;
+    assert_eq!(rest["changed"][0]["traffic"], "tcp 5432", "the most frequent first: {rest}");
+    let (_, rest) =
+        fixture.rest("POST", "/suggestions", &json!({"since": rfc(begun), "egress": true}).to_string()).await;
+    let names: Vec<_> = rest["policies"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| serde_json::from_str::<Value>(one["document"].as_str().unwrap()).unwrap())
+        .map(|document| document["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(names, ["allow-to-db", "deny-the-rest", "allow-from-web", "deny-the-rest-out"], "{rest}");
+    let both = ReplayRequest { flows: vec![SeenFlow::default()], since: "1h".into(), ..Default::default() };
+    let refused = PoliciesClient::new(fixture.admin().await).replay(both).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn where_nothing_is_recorded_that_is_said() {
+    let fixture = Fixture::start_with(|config| config.flows.enabled = false).await;
+    apply(&fixture, &pods()).await.unwrap();
+    stage(&fixture, &[policy("web", 80)]).await;
+    let mut objects = ObjectsClient::new(fixture.admin().await);
+    let asked = ListStagedRequest { reach: false, since: "1h".into() };
+    let listed = objects.list_staged(asked).await.unwrap().into_inner();
+    assert!(listed.notes[0].contains("records no flows") && listed.changes[0].seen.is_none(), "{listed:#?}");
+    let promote = PromoteStagedRequest { if_clean: "1h".into(), ..Default::default() };
+    assert_eq!(objects.promote_staged(promote).await.unwrap_err().code(), Code::FailedPrecondition);
+    let mut policies = PoliciesClient::new(fixture.admin().await);
+    let unused = LintRequest { unused_since: "1h".into(), ..Default::default() };
+    assert_eq!(policies.lint(unused).await.unwrap_err().code(), Code::FailedPrecondition);
+    apply(&fixture, &[policy("web", 80)]).await.unwrap();
+    let listed = policies.list_policies(ListPoliciesRequest { places: false }).await.unwrap().into_inner();
+    assert_eq!((listed.policies[0].counted_since, listed.policies[0].last_used), (None, None));
+}
+
+#[tokio::test]
+async fn rules_tell_how_often_and_when_last_they_decided_and_since_when_that_is_known() {
+    let before = millis();
+    let fixture = Fixture::start().await;
+    apply(&fixture, &pods()).await.unwrap();
+    let mut two = policy("web", 5432);
+    let more =
+        json!({"from": [{"podSelector": {"matchLabels": {"app": "cron"}}}], "ports": [{"port": 9090}]});
+    two["spec"]["ingress"].as_array_mut().unwrap().push(more);
+    apply(&fixture, &[two.clone()]).await.unwrap();
+    let mut policies = PoliciesClient::new(fixture.admin().await);
+    let listed = policies.list_policies(ListPoliciesRequest { places: false }).await.unwrap().into_inner();
+    let state = &listed.policies[0];
+    let since = u64::try_from(state.counted_since.unwrap()).unwrap();
+    assert!(since >= before && since <= millis());
+    assert_eq!((state.uses, state.last_used, state.silent), (0, None, 1), "n1 has told nothing: {state:?}");
+    // Of a policy whose place has told nothing it is not said that it is unused.
+    let lint = |unused_since: String| LintRequest { unused_since, ..Default::default() };
+    let none = policies.lint(lint(rfc(since))).await.unwrap().into_inner();
+    assert!(none.findings.is_empty() && none.notes[0].contains("told of no connection"), "{none:#?}");
+
+    let flows = vec![
+        told(FlowVerdict::Allowed, 1, [1, 3], 5432, 12, since + 5),
+        told(FlowVerdict::Denied, 2, [4, 3], 22, 5, since + 3),
+    ];
+    tell(&fixture, 1, flows).await;
+    let asked = PolicyRequest { kind: "NetworkPolicy".into(), namespace: "shop".into(), name: "db".into() };
+    let detail = policies.get_policy(asked).await.unwrap().into_inner();
+    let state = detail.policy.as_ref().unwrap();
+    let last = i64::try_from(since + 5).unwrap();
+    assert_eq!((state.uses, state.last_used, state.silent), (17, Some(last), 0));
+    let rules: Vec<_> =
+        detail.rules.iter().map(|rule| (&*rule.rule, rule.uses, rule.last_used.is_some())).collect();
+    let expected = [("spec.ingress[0]", 12, true), ("spec.ingress[1]", 0, false), ("isolation", 5, true)];
+    assert_eq!(rules, expected);
+    let told = policies.lint(lint(rfc(since))).await.unwrap().into_inner();
+    let [unused] = told.findings.as_slice() else { panic!("{told:#?}") };
+    assert_eq!((&*unused.path, &*unused.problem), ("spec.ingress[1]", "not used"));
+    assert!(unused.proof[0].contains("it has decided nothing; counted since"), "{unused:?}");
+    let (_, rest) = fixture.rest("GET", "/lint?unused_since=0s", "").await;
+    assert_eq!(rest.as_array().unwrap().len(), 2, "all of it was before: {rest}");
+    // Nobody knows what was before it was counted.
+    let long = policies.lint(lint("30d".into())).await.unwrap().into_inner();
+    assert!(long.findings.is_empty() && long.notes[0].contains("counted"), "{long:#?}");
+    // Its rules may say something else now.
+    two["spec"]["ingress"].as_array_mut().unwrap().reverse();
+    apply(&fixture, &[two]).await.unwrap();
+    let anew = async {
+        loop {
+            let (_, rest) = fixture.rest("GET", "/policies/NetworkPolicy/shop/db", "").await;
+            if rest["uses"] == 0 {
+                return rest;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let anew =
+        tokio::time::timeout(std::time::Duration::from_secs(60), anew).await.expect("it is counted anew");
+    assert!(anew["last_used"].is_null() && anew["counted_since"].is_string(), "{anew}");
+    assert_eq!(anew["rules"][0]["rule"], "spec.ingress[0]", "{anew}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_who_end_a_staged_change_at_once_one_does() {
+    let fixture = Fixture::start().await;
+    apply(&fixture, &pods()).await.unwrap();
+    for round in 0..20_u16 {
+        let port = 1_000 + round;
+        stage(&fixture, &[policy("web", port)]).await;
+        let promote = || async {
+            ObjectsClient::new(fixture.admin().await).promote_staged(PromoteStagedRequest::default()).await
+        };
+        let discard = || async {
+            ObjectsClient::new(fixture.admin().await).discard_staged(DiscardStagedRequest::default()).await
+        };
+        let is_in_force = if round % 2 == 0 {
+            let (one, other) = tokio::join!(promote(), promote());
+            assert!(one.is_ok() != other.is_ok(), "round {round}: {one:?} {other:?}");
+            true
+        } else {
+            let (one, other) = tokio::join!(promote(), discard());
+            assert!(one.is_ok() != other.is_ok(), "round {round}: {one:?} {other:?}");
+            one.is_ok()
+        };
+        assert_eq!(is_open(&fixture, "web-1", port.into(), false).await, is_in_force, "round {round}");
+        let asked = ListStagedRequest::default();
+        let left = ObjectsClient::new(fixture.admin().await).list_staged(asked).await.unwrap().into_inner();
+        assert_eq!(left.changes, [], "round {round}");
+        if !is_in_force {
+            apply(&fixture, &[policy("web", port)]).await.unwrap();
+        }
+    }
+}
+
+/// A test that comes while a change goes by: whichever is first, what is stored in the end holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_test_and_what_would_break_it_are_not_both_stored() {
+    let fixture = Fixture::start().await;
+    apply(&fixture, &pods()).await.unwrap();
+    let mut refused = [0, 0];
+    for round in 0..25 {
+        apply(&fixture, &[policy("web", 5432)]).await.unwrap();
+        let expectation = json!([{"from": "shop/web-1", "to": "shop/db-0", "port": 5432, "expect": "allow"}]);
+        let (added, broken) = (test("t", expectation), policy("web", 80));
+        let change = async {
+            match round % 3 {
+                0 => apply(&fixture, std::slice::from_ref(&broken)).await.map(drop),
+                1 => {
+                    let staged = stage(&fixture, std::slice::from_ref(&broken)).await;
+                    assert_eq!(staged.len(), 1);
+                    let mut objects = ObjectsClient::new(fixture.admin().await);
+                    objects.promote_staged(PromoteStagedRequest::default()).await.map(drop)
+                }
+                // Another policy, in a tier before.
+                _ => apply(&fixture, &[closed()]).await.map(drop),
+            }
+        };
+        let (test_stored, changed) = tokio::join!(apply(&fixture, std::slice::from_ref(&added)), change);
+        refused[0] += usize::from(test_stored.is_err());
+        refused[1] += usize::from(changed.is_err());
+        let ran = run(&fixture, &[], false).await;
+        assert_eq!(ran.failed, 0, "round {round}: {ran:#?}");
+        assert!(test_stored.is_ok() || changed.is_ok(), "round {round}: one of them may");
+        // As it was.
+        for (kind, name) in [("NetworkPolicy", "db"), ("AntreaNetworkPolicy", "closed"), ("PolicyTest", "t")]
+        {
+            let objects = vec![named(kind, name)];
+            let gone = DeleteObjectsRequest { objects, despite_tests: true, ..Default::default() };
+            ObjectsClient::new(fixture.admin().await).delete_objects(gone).await.ok();
+        }
+        let all = DiscardStagedRequest::default();
+        ObjectsClient::new(fixture.admin().await).discard_staged(all).await.ok();
+    }
+    assert!(refused[0] + refused[1] > 0, "{refused:?}");
+}
+
+/// In an earlier tier nothing may come to the database.
+fn closed() -> Value {
+    json!({
+        "apiVersion": "crd.antrea.io/v1beta1", "kind": "NetworkPolicy",
+        "metadata": {"name": "closed", "namespace": "shop"},
+        "spec": {"priority": 1, "appliedTo": [{"podSelector": {"matchLabels": {"app": "db"}}}],
+            "ingress": [{"action": "Drop"}]},
+    })
 }

@@ -137,6 +137,15 @@ impl States {
         state
     }
 
+    /// Each policy as it is named, with what is another one whenever it changes.
+    pub(super) fn versions(&self) -> Vec<(String, String)> {
+        let version = |(id, state): (&ObjectId, &PolicyState)| {
+            let uid = self.newest.get(id).map(ToString::to_string).unwrap_or_default();
+            (id.to_string(), format!("{uid}/{}", state.generation))
+        };
+        self.policies.iter().map(version).collect()
+    }
+
     pub(super) fn list(&self) -> Vec<(ObjectId, PolicyState)> {
         self.policies.iter().map(|(id, state)| (id.clone(), self.told(id, state))).collect()
     }

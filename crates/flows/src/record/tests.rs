@@ -32,7 +32,7 @@ fn flow(number: u8, port: u16, at: u64) -> Flow {
 }
 
 fn open(dir: &TempDir, limits: Limits) -> Record {
-    Record::open(&dir.path().join("flows"), limits).unwrap().record
+    Record::open(&dir.path().join("flows"), limits, 7).unwrap().record
 }
 
 fn all(record: &Record) -> Vec<Flow> {
@@ -47,6 +47,7 @@ fn counted(flows: &[Flow]) -> u64 {
 fn files_of(dir: &TempDir) -> Vec<std::path::PathBuf> {
     let mut files: Vec<_> =
         fs::read_dir(dir.path().join("flows")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|it| it == SUFFIX));
     files.sort();
     files
 }
@@ -108,7 +109,7 @@ fn a_file_that_was_cut_short_ends_with_its_last_whole_frame() {
     let whole = fs::read(&file).unwrap();
     for cut in 0..whole.len() {
         fs::write(&file, &whole[..cut]).unwrap();
-        let Opened { mut record, torn } = Record::open(&dir.path().join("flows"), LIMITS).unwrap();
+        let Opened { mut record, torn } = Record::open(&dir.path().join("flows"), LIMITS, 7).unwrap();
         let left = all(&record).len();
         assert!(left == 0 || left == 2, "cut at {cut}: {left}");
         assert_eq!(fs::metadata(&file).unwrap().len() + torn, cut as u64);
@@ -145,8 +146,11 @@ fn the_oldest_go_when_there_are_too_many_bytes_or_days() {
     }
     let on_disk: u64 = files_of(&dir).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     assert!(on_disk <= 110_000 && on_disk > 50_000, "{on_disk}");
-    let oldest = record.since().unwrap();
-    assert!(oldest > 0 && all(&record).len() > 100);
+    let oldest = record.first().unwrap();
+    // What is older is gone, and it is said from when on all of it is there.
+    let whole = record.uses().since;
+    assert!(whole > 0 && whole <= oldest, "{whole} {oldest}");
+    assert!(all(&record).len() > 100);
     record.append(&[flow(1, 1, 100_000_000)], 100_000_000).unwrap();
     record.append(&[flow(1, 1, 100_000_001)], 100_000_001).unwrap();
     assert_eq!(all(&record).len(), 2, "everything else is too old");
@@ -200,4 +204,55 @@ fn what_is_recorded_after_a_question_was_asked_is_not_in_its_answer() {
     assert_eq!(Reading::find(&readings, &ask, 10).unwrap().flows, [flow(1, 80, 1)]);
     let odd = |flow: &Flow| flow.kind.port == Some(81);
     assert_eq!(Reading::find_by(&record.readings(&ask), &ask, odd, 10).unwrap().flows, []);
+}
+
+/// What has decided is counted once, whatever of the file beside the record a crash has cost.
+#[test]
+fn what_rules_have_decided_is_counted_once_and_outlives_the_flows() {
+    const POLICY: &str = "NetworkPolicy shop/web";
+    let dir = TempDir::new().unwrap();
+    let limits = Limits { bytes: 1 << 20, age: 50_000_000 };
+    let there = || [(POLICY.to_owned(), "1".to_owned())].into_iter();
+    let count = |record: &Record| record.uses().of(POLICY).unwrap().all().count;
+    let uses = dir.path().join("flows/uses.json");
+    let mut record = open(&dir, limits);
+    record.policies_are(there(), 60_010, 60_010);
+    let mut told = 0;
+    for number in 0..2_000_u64 {
+        let now = 60_010 + number * 500;
+        record.append(&[flow((number % 7) as u8, 80, now)], now).unwrap();
+        told += 1;
+        assert_eq!(count(&record), told);
+        // What is in the file was written a while ago.
+        if number % 300 == 299 {
+            drop(record);
+            record = open(&dir, limits);
+            assert_eq!(count(&record), told, "after a crash");
+        }
+    }
+    assert_eq!(record.uses().since, 7, "nothing was thrown away yet");
+    record.append(&[flow(1, 80, 100_000_000)], 100_000_000).unwrap();
+    record.append(&[flow(1, 80, 100_000_001)], 100_000_001).unwrap();
+    assert!(all(&record).len() <= 3 && record.uses().since > 7, "the others are too old");
+    assert_eq!(count(&record), told + 2);
+    // Whatever it was, it is no reason not to record; and what was not counted is not said to be unused.
+    drop(record);
+    fs::write(&uses, "{").unwrap();
+    let record = Record::open(&dir.path().join("flows"), limits, 200_000_000).unwrap().record;
+    assert_eq!((record.uses().of(POLICY), record.uses().since), (None, 100_000_000));
+}
+
+#[test]
+fn a_clock_that_jumps_loses_nothing_that_is_not_too_old_for_it() {
+    let dir = TempDir::new().unwrap();
+    let mut record = open(&dir, LIMITS);
+    let times = [600_000_000, 601_000_000, 5_000, 6_000, 900_000_000, 900_000_001, 602_000_000];
+    for (number, now) in times.into_iter().enumerate() {
+        record.append(&[flow(number as u8, 80, now)], now).unwrap();
+    }
+    assert_eq!(all(&record).len(), times.len());
+    let asked = Ask { since: 4_000, until: 7_000, ..Ask::default() };
+    assert_eq!(Reading::find(&record.readings(&asked), &asked, 10).unwrap().flows.len(), 2);
+    drop(record);
+    assert_eq!(all(&open(&dir, LIMITS)).len(), times.len());
 }

@@ -183,9 +183,13 @@ impl Engine {
         ObjectId { kind: row.kind, namespace, name: row.name.to_string() }
     }
 
-    pub(crate) fn uid_of_policy(&self, object: &ObjectId) -> Option<Identifier> {
+    pub(crate) fn policy_named(&self, object: &ObjectId) -> Option<PolicyId> {
         let namespace = self.namespaces.find(&object.namespace)?;
-        let id = self.policies.find(object.kind, namespace, &object.name)?;
+        self.policies.find(object.kind, namespace, &object.name)
+    }
+
+    pub(crate) fn uid_of_policy(&self, object: &ObjectId) -> Option<Identifier> {
+        let id = self.policy_named(object)?;
         self.policies.rows[id].record.as_ref().map(|record| record.uid.clone())
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::policy::{
+    ObjectId,
     antrea::BASELINE_TIER_PRIORITY,
     output::{Action, Direction},
 };
@@ -105,6 +106,13 @@ impl Lines {
         });
         list.iter_mut().enumerate().for_each(|(at, line)| line.order = at);
         Self { list }
+    }
+
+    /// Of one policy without fault.
+    pub(super) fn of_policy(engine: &Engine, id: &ObjectId) -> Vec<Line> {
+        let policy = engine.policy_named(id).filter(|_| engine.problems(id).is_empty());
+        let record = policy.and_then(|policy| Some((policy, engine.policies.rows[policy].record.as_ref()?)));
+        record.map_or_else(Vec::new, |(policy, record)| written(policy, record, false))
     }
 
     /// The first rule of a tier that hands over to Kubernetes policies.

@@ -9,8 +9,8 @@ use model::{
     Open,
     policy::{
         LabelSelector, Labels, Object, ObjectMeta,
-        kubernetes::{IngressRule, IntOrString, NetworkPolicy, NetworkPolicySpec, Peer, Port},
-        output::{MemberKind, Protocol},
+        kubernetes::{EgressRule, IngressRule, IntOrString, NetworkPolicy, NetworkPolicySpec, Peer, Port},
+        output::{Direction, MemberKind, Protocol},
         validate,
         workload::{Pod, PodIp, PodSpec, PodStatus},
     },
@@ -196,6 +196,89 @@ fn seen(world: &World, survey: &Survey) -> Vec<Seen> {
     seen
 }
 
+/// The same the other way round: who may come becomes whom one may go to.
+fn turned(policies: &[NetworkPolicy]) -> Vec<NetworkPolicy> {
+    let turn = |policy: &NetworkPolicy| {
+        let mut policy = policy.clone();
+        policy.spec.policy_types = vec!["Egress".to_owned()];
+        let rules = std::mem::take(&mut policy.spec.ingress).into_iter();
+        policy.spec.egress =
+            rules.map(|IngressRule { ports, from }| EgressRule { ports, to: from }).collect();
+        policy
+    };
+    policies.iter().map(turn).collect()
+}
+
+#[test]
+fn egress_is_suggested_as_ingress_is() {
+    let (mut with_traffic, mut together) = (0, 0);
+    for seed in 1..=60 {
+        let mut random = Random::new(seed);
+        let world = World::random(&mut random);
+        let inward = known_policies(&world, &mut random);
+        let known = turned(&inward);
+        let before = world.survey(&known);
+        let seen_out = seen(&world, &before);
+        if seen_out.is_empty() {
+            continue;
+        }
+        with_traffic += 1;
+        let suggested = policies(&suggest(&world.known(), &seen_out, None, Direction::Out));
+        let after = world.survey(&suggested);
+        let namespaces: BTreeSet<&str> =
+            suggested.iter().map(|one| one.metadata.namespace.as_str()).collect();
+        for (a, b) in world.pairs() {
+            if namespaces.contains(world.pods[a].metadata.namespace.as_str()) {
+                let [was, is]: [Open; 2] = [&before, &after].map(|survey| survey.between(a, b).unwrap());
+                assert_eq!(was.to_string(), is.to_string(), "seed {seed}\n{suggested:#?}\n{known:#?}");
+            }
+        }
+        let (said, was) = (length(&suggested), length(&known));
+        assert!(said <= was, "seed {seed}: {said} > {was}\n{suggested:#?}\n{known:#?}");
+
+        // Both directions at once, as two worlds' policies together: what was seen, and nothing that they forbid.
+        let both = numbered(known_policies(&world, &mut random).into_iter().chain(suggested).collect());
+        let known = world.survey(&both);
+        let seen = seen(&world, &known);
+        if seen.is_empty() {
+            continue;
+        }
+        together += 1;
+        let ways = [Direction::In, Direction::Out];
+        let all: Vec<NetworkPolicy> =
+            ways.into_iter().flat_map(|way| policies(&suggest(&world.known(), &seen, None, way))).collect();
+        let after = world.survey(&numbered(all));
+        for (a, b) in world.pairs() {
+            let [was, is]: [Open; 2] = [&known, &after].map(|survey| survey.between(a, b).unwrap());
+            for one in
+                seen.iter().filter(|one| one.from == end(&world.pods[a]) && one.to == end(&world.pods[b]))
+            {
+                assert!(is.of(model::ProtocolClass::Tcp).contains(one.port, 40_000), "seed {seed}: {one:?}");
+            }
+            let is_said = |way: &str, at: usize| {
+                let namespace = &world.pods[at].metadata.namespace;
+                seen.iter().any(|one| {
+                    let end = if way == "to" { &one.to } else { &one.from };
+                    matches!(end, SeenEnd::Labelled(known) if known.namespace == *namespace)
+                })
+            };
+            if is_said("from", a) && is_said("to", b) {
+                assert_eq!(was.intersect(&is).to_string(), is.to_string(), "seed {seed}: more than is known");
+            }
+        }
+    }
+    assert!(with_traffic > 45 && together > 20, "{with_traffic} {together}");
+}
+
+/// Each under a name of its own.
+fn numbered(policies: Vec<NetworkPolicy>) -> Vec<NetworkPolicy> {
+    let named = |(number, mut policy): (usize, NetworkPolicy)| {
+        policy.metadata.name = format!("policy-{number}");
+        policy
+    };
+    policies.into_iter().enumerate().map(named).collect()
+}
+
 fn policies(suggestion: &Suggestion) -> Vec<NetworkPolicy> {
     suggestion.policies.iter().map(|one| one.policy.clone()).collect()
 }
@@ -213,7 +296,7 @@ fn what_is_suggested_is_what_was_seen_and_no_longer_than_what_is_known() {
             continue;
         }
         with_traffic += 1;
-        let suggestion = suggest(&world.known(), &seen, None);
+        let suggestion = suggest(&world.known(), &seen, None, Direction::In);
         let suggested = policies(&suggestion);
         let after = world.survey(&suggested);
         let namespaces: BTreeSet<&str> =
@@ -235,12 +318,12 @@ fn what_is_suggested_is_what_was_seen_and_no_longer_than_what_is_known() {
         shorter += usize::from(said < was);
         // In whichever order, and of some of the Pods only.
         seen.reverse();
-        assert_eq!(suggest(&world.known(), &seen, None), suggestion, "seed {seed}");
+        assert_eq!(suggest(&world.known(), &seen, None, Direction::In), suggestion, "seed {seed}");
         let some: Vec<Seen> = seen.into_iter().filter(|_| random.percent(40)).collect();
         if some.is_empty() {
             continue;
         }
-        let few = policies(&suggest(&world.known(), &some, None));
+        let few = policies(&suggest(&world.known(), &some, None, Direction::In));
         let (few, few_in) = (
             world.survey(&few),
             few.iter().map(|one| one.metadata.namespace.clone()).collect::<BTreeSet<_>>(),
@@ -276,7 +359,7 @@ fn what_labels_cannot_say_is_told() {
         Seen { protocol: Some(Protocol::Icmp), ..tcp(SeenEnd::Labelled(web.clone()), &db, 0) },
         tcp(SeenEnd::Labelled(web.clone()), &db, 5432),
     ];
-    let suggestion = suggest(&[web, db, pod("shop", &[("app", "cron")])], &flows, None);
+    let suggestion = suggest(&[web, db, pod("shop", &[("app", "cron")])], &flows, None, Direction::In);
     let names: Vec<&str> = suggestion.policies.iter().map(|one| one.policy.metadata.name.as_str()).collect();
     assert_eq!(names, ["allow-to-db", "allow-to-web", "deny-the-rest"]);
     assert_eq!(
@@ -294,10 +377,10 @@ fn one_that_has_fewer_labels_than_another_is_selected_alone() {
     let none = pod("n", &[]);
     let known = [plain.clone(), more.clone(), none.clone()];
     let flows = [tcp(SeenEnd::Labelled(more), &plain, 80)];
-    let suggestion = suggest(&known, &flows, Some("n"));
+    let suggestion = suggest(&known, &flows, Some("n"), Direction::In);
     let selector = &suggestion.policies[0].policy.spec.pod_selector;
     let selected: Vec<bool> = known.iter().map(|pod| selector.matches(&pod.labels)).collect();
     assert_eq!(selected, [true, false, false], "{selector:?}");
-    assert_eq!(suggest(&known, &flows, Some("other")).policies, []);
-    assert_eq!(suggest(&[], &[], None), Suggestion::default());
+    assert_eq!(suggest(&known, &flows, Some("other"), Direction::In).policies, []);
+    assert_eq!(suggest(&[], &[], None, Direction::In), Suggestion::default());
 }

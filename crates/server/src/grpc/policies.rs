@@ -10,7 +10,7 @@ use wire::trestle::v1::{
     RunPolicyTestsResponse, SuggestRequest, SuggestResponse, policies_server,
 };
 
-use crate::{explain::Explainer, linted, policy_tests::PolicyTests, realisation::Realisations, seen};
+use crate::{explain::Explainer, linted, objects::Changing, realisation::Realisations, seen, uses};
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -18,18 +18,21 @@ pub(super) struct Grpc {
     pub policy: Arc<Policy>,
     pub realisations: Realisations,
     pub explainer: Explainer,
-    pub tests: PolicyTests,
+    pub changing: Changing,
 }
 
 #[tonic::async_trait]
 impl policies_server::Policies for Grpc {
     async fn list_policies(&self, request: Request<ListPoliciesRequest>) -> Reply<ListPoliciesResponse> {
-        let policies = self.realisations.policies(&self.policy, request.get_ref().places);
+        let mut policies = self.realisations.policies(&self.policy, request.get_ref().places);
+        uses::tell(&self.changing.flows, &self.policy, &mut policies).await;
         Ok(Response::new(ListPoliciesResponse { policies }))
     }
 
     async fn get_policy(&self, request: Request<PolicyRequest>) -> Reply<PolicyDetail> {
-        Ok(Response::new(self.realisations.named(&self.policy, &request.into_inner())?))
+        let mut detail = self.realisations.named(&self.policy, &request.into_inner())?;
+        uses::tell_rules(&self.changing.flows, &self.policy, &mut detail).await;
+        Ok(Response::new(detail))
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Reply<ExplainResponse> {
@@ -41,18 +44,18 @@ impl policies_server::Policies for Grpc {
         &self,
         request: Request<RunPolicyTestsRequest>,
     ) -> Reply<RunPolicyTestsResponse> {
-        Ok(Response::new(self.tests.run(request.into_inner()).await?))
+        Ok(Response::new(self.changing.tests.run(request.into_inner()).await?))
     }
 
     async fn lint(&self, request: Request<LintRequest>) -> Reply<LintResponse> {
-        Ok(Response::new(linted::lint(&self.policy, request.into_inner()).await?))
+        Ok(Response::new(linted::lint(&self.changing, request.into_inner()).await?))
     }
 
     async fn replay(&self, request: Request<ReplayRequest>) -> Reply<ReplayResponse> {
-        Ok(Response::new(seen::replay(&self.tests, request.into_inner()).await?))
+        Ok(Response::new(seen::replay(&self.changing, request.into_inner()).await?))
     }
 
     async fn suggest(&self, request: Request<SuggestRequest>) -> Reply<SuggestResponse> {
-        Ok(Response::new(seen::suggest(&self.policy, request.into_inner()).await?))
+        Ok(Response::new(seen::suggest(&self.changing, request.into_inner()).await?))
     }
 }

@@ -18,5 +18,12 @@ pub(super) const FIGURES: &[Figure<FlowStats>] = &[
     ("flows_unread", "Messages of kernels that were counted like the next one that was read", |stats| {
         stats.unread
     }),
+    ("flows_exported", "Rows of flows that collectors have taken", |stats| stats.exported),
+    ("flows_export_lost", "Rows of flows that found no room, or that a collector would not take", |stats| {
+        stats.export_lost
+    }),
+    ("flows_export_failures", "Calls of collectors that failed, and are made again", |stats| {
+        stats.export_failures
+    }),
     ("flows_bytes", "Size of the record of flows on disk", |stats| stats.bytes),
 ];

@@ -1,10 +1,7 @@
 //! `/policy-tests`, `/lint`, `/replay` and `/suggestions`: what policies come to, asked before or beside what is in force. All of them
 //! only read.
 
-use std::sync::Arc;
-
 use axum::{Json, extract::State};
-use drivers::policy::Policy;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use wire::trestle::v1::{
@@ -60,13 +57,25 @@ pub(super) async fn tests_with(
     Ok(Json(changing.tests.run(request).await?))
 }
 
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LintQuery {
+    /// Also tell rules that have decided no connection since then, as nodes tell: a time as in RFC 3339, or how long ago, as in `30d`.
+    unused_since: String,
+}
+
 /// What of the policies does nothing, with the proof.
-#[utoipa::path(get, path = "/lint", tag = "policies", responses(
+#[utoipa::path(get, path = "/lint", tag = "policies", params(LintQuery), responses(
     (status = 200, body = Vec<LintFinding>),
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn lint(State(policy): State<Arc<Policy>>) -> Result<Json<Vec<LintFinding>>, Failure> {
-    Ok(Json(linted::lint(&policy, LintRequest::default()).await?.findings))
+pub(super) async fn lint(
+    State(changing): State<Changing>,
+    Query(LintQuery { unused_since }): Query<LintQuery>,
+) -> Result<Json<Vec<LintFinding>>, Failure> {
+    let request = LintRequest { unused_since, ..LintRequest::default() };
+    Ok(Json(linted::lint(&changing, request).await?.findings))
 }
 
 /// The same of documents (YAML or JSON), as if they were stored.
@@ -76,19 +85,23 @@ pub(super) async fn lint(State(policy): State<Arc<Policy>>) -> Result<Json<Vec<L
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn lint_with(
-    State(policy): State<Arc<Policy>>,
+    State(changing): State<Changing>,
     text: String,
 ) -> Result<Json<Vec<LintFinding>>, Failure> {
     let documents = drivers::blocking(move || texts(&text)).await?;
-    let request = LintRequest { documents, only_documents: true };
-    Ok(Json(linted::lint(&policy, request).await?.findings))
+    let request = LintRequest { documents, only_documents: true, unused_since: String::new() };
+    Ok(Json(linted::lint(&changing, request).await?.findings))
 }
 
 /// Connections that were seen, and what is to be tried on them.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Replayed {
+    #[serde(default)]
     flows: Vec<SeenFlow>,
+    /// Instead of `flows`: what nodes have told this controller since then. A time as in RFC 3339, or how long ago, as in `7d`.
+    #[serde(default)]
+    since: String,
     /// Documents (YAML or JSON), as if they were stored.
     #[serde(default)]
     documents: String,
@@ -104,23 +117,30 @@ pub(super) struct Replayed {
 ))]
 pub(super) async fn replay(
     State(changing): State<Changing>,
-    Body(Replayed { flows, documents, staged }): Body<Replayed>,
+    Body(Replayed { flows, since, documents, staged }): Body<Replayed>,
 ) -> Result<Json<ReplayResponse>, Failure> {
     let documents = match documents.trim().is_empty() {
         true => Vec::new(),
         false => drivers::blocking(move || texts(&documents)).await?,
     };
-    Ok(Json(seen::replay(&changing.tests, ReplayRequest { flows, documents, staged }).await?))
+    Ok(Json(seen::replay(&changing, ReplayRequest { flows, documents, staged, since }).await?))
 }
 
 /// Connections that were seen, to be permitted.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Seen {
+    #[serde(default)]
     flows: Vec<SeenFlow>,
+    /// Instead of `flows`: what nodes have told this controller since then. A time as in RFC 3339, or how long ago, as in `7d`.
+    #[serde(default)]
+    since: String,
     /// Only for what is in this namespace. Empty: for all.
     #[serde(default)]
     namespace: String,
+    /// Also policies of egress. Otherwise egress stays open.
+    #[serde(default)]
+    egress: bool,
 }
 
 /// Policies that permit connections that were seen, and as little else as labels allow.
@@ -129,8 +149,8 @@ pub(super) struct Seen {
     (status = "default", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn suggest(
-    State(policy): State<Arc<Policy>>,
-    Body(Seen { flows, namespace }): Body<Seen>,
+    State(changing): State<Changing>,
+    Body(Seen { flows, since, namespace, egress }): Body<Seen>,
 ) -> Result<Json<SuggestResponse>, Failure> {
-    Ok(Json(seen::suggest(&policy, SuggestRequest { flows, namespace }).await?))
+    Ok(Json(seen::suggest(&changing, SuggestRequest { flows, namespace, since, egress }).await?))
 }

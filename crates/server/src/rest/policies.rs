@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use drivers::policy::Policy;
+use drivers::{flows::Flows, policy::Policy};
 use wire::trestle::v1::{ExplainRequest, ExplainResponse, PolicyDetail, PolicyRequest, PolicyState};
 
 use super::body::{Path, Query};
@@ -11,6 +11,7 @@ use crate::{
     explain::Explainer,
     failure::{Failure, Problem},
     realisation::Realisations,
+    uses,
 };
 
 /// All policies, sorted by kind, namespace and name.
@@ -21,8 +22,11 @@ use crate::{
 pub(super) async fn list(
     State(policy): State<Arc<Policy>>,
     State(realisations): State<Realisations>,
+    State(flows): State<Option<Arc<Flows>>>,
 ) -> Json<Vec<PolicyState>> {
-    Json(realisations.policies(&policy, true))
+    let mut policies = realisations.policies(&policy, true);
+    uses::tell(&flows, &policy, &mut policies).await;
+    Json(policies)
 }
 
 /// One policy, with since when each place has it. The namespace of kinds without is `-`.
@@ -34,10 +38,13 @@ pub(super) async fn list(
 pub(super) async fn get(
     State(policy): State<Arc<Policy>>,
     State(realisations): State<Realisations>,
+    State(flows): State<Option<Arc<Flows>>>,
     Path((kind, namespace, name)): Path<(String, String, String)>,
 ) -> Result<Json<PolicyDetail>, Failure> {
     let namespace = if namespace == "-" { String::new() } else { namespace };
-    Ok(Json(realisations.named(&policy, &PolicyRequest { kind, namespace, name })?))
+    let mut detail = realisations.named(&policy, &PolicyRequest { kind, namespace, name })?;
+    uses::tell_rules(&flows, &policy, &mut detail).await;
+    Ok(Json(detail))
 }
 
 /// Why one workload can or cannot reach another.

@@ -21,6 +21,9 @@ use crate::{
 pub(super) struct StagedQuery {
     /// Also say who would reach whom that does not now, or no longer: by each alone, and by all together.
     reach: bool,
+    /// Also hold the connections that nodes have told this controller of since then against each: a time as in RFC 3339, or how long
+    /// ago, as in `7d`.
+    since: String,
 }
 
 /// What is staged, sorted by kind, namespace and name.
@@ -30,9 +33,9 @@ pub(super) struct StagedQuery {
 ))]
 pub(super) async fn list(
     State(changing): State<Changing>,
-    Query(StagedQuery { reach }): Query<StagedQuery>,
+    Query(StagedQuery { reach, since }): Query<StagedQuery>,
 ) -> Result<Json<ListStagedResponse>, Failure> {
-    Ok(Json(changing.list_staged(ListStagedRequest { reach }).await?))
+    Ok(Json(changing.list_staged(ListStagedRequest { reach, since }).await?))
 }
 
 /// The name of an object.
@@ -71,6 +74,10 @@ pub(super) struct Promotion {
     /// Do it although a policy test fails then.
     #[serde(default)]
     despite_tests: bool,
+    /// Only if no connection that nodes have told this controller of since then would be decided otherwise: a time as in RFC 3339, or
+    /// how long ago, as in `7d`.
+    #[serde(default)]
+    if_clean: String,
 }
 
 /// Put staged changes in force: all or none of them.
@@ -80,10 +87,10 @@ pub(super) struct Promotion {
 ))]
 pub(super) async fn promote(
     State(changing): State<Changing>,
-    Body(Promotion { objects, dry_run, despite_tests }): Body<Promotion>,
+    Body(Promotion { objects, dry_run, despite_tests, if_clean }): Body<Promotion>,
 ) -> Result<Json<Vec<Applied>>, Failure> {
     audit::object(names(&objects));
-    let request = PromoteStagedRequest { objects: refs(objects), dry_run, despite_tests };
+    let request = PromoteStagedRequest { objects: refs(objects), dry_run, despite_tests, if_clean };
     let ApplyObjectsResponse { applied, .. } = changing.promote(request).await?;
     Ok(Json(applied))
 }

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use jiff::Timestamp;
 use tonic::Status;
 use wire::trestle::v1::{
-    ExplainRequest, ExplainResponse, ListPoliciesRequest, PolicyPlace, PolicyRequest, PolicyState,
+    ExplainRequest, ExplainResponse, ListPoliciesRequest, PolicyPlace, PolicyRequest, PolicyState, RuleUse,
     policies_client::PoliciesClient,
 };
 
@@ -21,11 +21,12 @@ use crate::{
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   trestle policy list
+  trestle policy list -o wide                how often each has decided, and from when on that is counted
   trestle policy get shop/db")]
 pub enum PolicyCommand {
     /// All network policies, with where they are enforced and what is wrong with them
     List,
-    /// One policy: where it is in force, since when, and where it is not and why
+    /// One policy: where it is in force, since when, and where it is not and why; how often its rules have decided
     Get {
         /// NAMESPACE/NAME, or NAME
         name: String,
@@ -93,7 +94,8 @@ pub async fn run(command: PolicyCommand, output: Format, connection: Connection)
                 return output.data(&detail);
             }
             output.list(&detail.policy.into_iter().collect::<Vec<_>>())?;
-            output.list(&detail.realization)
+            output.list(&detail.realization)?;
+            if detail.rules.is_empty() { Ok(()) } else { output.list(&detail.rules) }
         }
     }
 }
@@ -127,6 +129,32 @@ fn named<'p>(
     }
 }
 
+/// When something was, as far as that is known.
+fn when(at: i64) -> String {
+    Timestamp::from_millisecond(at)
+        .map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+        .unwrap_or_default()
+}
+
+/// When a policy has decided last. What is not counted, or not everywhere, is no reason to take it away.
+fn used(policy: &PolicyState) -> String {
+    match (policy.last_used, policy.counted_since) {
+        (Some(last), _) => when(last),
+        (None, None) => "not counted".to_owned(),
+        (None, Some(_)) if policy.silent > 0 || policy.span == 0 => "not known".to_owned(),
+        (None, Some(since)) => format!("not since {}", when(since)),
+    }
+}
+
+impl Rows for RuleUse {
+    const HEADER: &'static [&'static str] = &["rule", "uses", "last used"];
+
+    fn row(&self) -> Vec<String> {
+        let last = self.last_used.map_or_else(|| "-".to_owned(), when);
+        vec![self.rule.clone(), self.uses.to_string(), last]
+    }
+}
+
 impl Rows for PolicyPlace {
     const HEADER: &'static [&'static str] = &["place", "state", "since", "why not"];
 
@@ -156,7 +184,8 @@ fn status(policy: &PolicyState) -> String {
 
 impl Rows for PolicyState {
     const HEADER: &'static [&'static str] =
-        &["kind", "namespace", "name", "generation", "span", "status", "problems"];
+        &["kind", "namespace", "name", "generation", "span", "status", "last used", "problems"];
+    const WIDE: &'static [&'static str] = &["uses", "counted since", "silent places"];
 
     fn row(&self) -> Vec<String> {
         let problems = self.problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message));
@@ -167,8 +196,14 @@ impl Rows for PolicyState {
             self.generation.to_string(),
             self.span.to_string(),
             status(self),
+            used(self),
             problems.collect::<Vec<_>>().join("; "),
         ]
+    }
+
+    fn wide(&self) -> Vec<String> {
+        let since = self.counted_since.map_or_else(|| "-".to_owned(), when);
+        vec![self.uses.to_string(), since, self.silent.to_string()]
     }
 }
 

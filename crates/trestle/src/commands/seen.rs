@@ -1,12 +1,12 @@
 //! `trestle replay` and `trestle suggest`: connections that were seen, held against policies and made into policies.
 
-use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf};
+use std::{fmt::Write as _, path::PathBuf};
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use wire::trestle::v1::{
-    Flow, FlowEnd, FlowsRequest, ReplayRequest, ReplayResponse, ReplayedFlow, SeenEnd, SeenFlow,
-    SuggestRequest, SuggestResponse, flows_client::FlowsClient, policies_client::PoliciesClient,
+    ReplayRequest, ReplayResponse, ReplayedFlow, SeenFlow, SuggestRequest, SuggestResponse,
+    policies_client::PoliciesClient,
 };
 
 use crate::{
@@ -16,8 +16,7 @@ use crate::{
     output::{Format, Rows, print, warn},
 };
 
-/// Rows of what nodes have seen.
-const MOST_FLOWS: u32 = 10_000;
+const NOTHING_SEEN: &str = "nodes have told of no connection in that time; see `trestle flows`";
 
 /// Flags of `trestle replay`.
 #[derive(Debug, clap::Args)]
@@ -67,84 +66,19 @@ pub struct SuggestArgs {
     /// Only for what is in this namespace
     #[arg(short, long, default_value = "", hide_default_value = true)]
     namespace: String,
+    /// Also policies of egress, which close what was not seen to leave
+    #[arg(long)]
+    egress: bool,
 }
 
-/// From a file, or as nodes have seen them.
-async fn seen(
-    file: Option<&PathBuf>,
-    since: String,
-    with_denied: bool,
-    connection: Connection,
-) -> anyhow::Result<Vec<SeenFlow>> {
-    if let Some(path) = file {
-        return read(path);
-    }
-    let request = FlowsRequest { since, limit: MOST_FLOWS, ..FlowsRequest::default() };
-    let mut client = FlowsClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
-    let list = client.top_flows(request).await?.into_inner();
-    if list.more {
-        warn(&format!("more was seen than the {MOST_FLOWS} most frequent connections, which are looked at"));
-    }
-    let (seen, left_out) = recorded(list.flows, with_denied);
-    if left_out > 0 {
-        warn(&format!(
-            "{left_out} rows name no port or no end that labels or an address tell; they are left out"
-        ));
-    }
-    if seen.is_empty() {
-        bail!("nodes have told of no connection in that time; see `trestle flows`");
-    }
-    Ok(seen)
+/// Connections of a file; none if nodes are asked, which the controller does.
+fn seen(file: Option<&PathBuf>) -> anyhow::Result<Vec<SeenFlow>> {
+    file.map_or_else(|| Ok(Vec::new()), read)
 }
 
-/// What nodes tell, once for each connection: the node that it comes to tells it, and where that one does not, the node that it leaves.
-/// And how many rows cannot be said so.
-fn recorded(flows: Vec<Flow>, with_denied: bool) -> (Vec<SeenFlow>, usize) {
-    let wanted = flows.into_iter().filter(|flow| with_denied || flow.verdict != "denied");
-    let (arriving, others): (Vec<Flow>, Vec<Flow>) = wanted.partition(|flow| flow.direction == "in");
-    let mut known = BTreeSet::new();
-    let (mut seen, mut left_out) = (Vec::new(), 0);
-    for (flows, is_arriving) in [(arriving, true), (others, false)] {
-        let mut keys = Vec::new();
-        for flow in flows {
-            let ends = [&flow.from, &flow.to].map(|end| end.as_ref().and_then(seen_end));
-            let (Some(port), [Some(from), Some(to)]) = (port_of(&flow), ends) else {
-                left_out += 1;
-                continue;
-            };
-            let key = (text(&from), text(&to), flow.protocol.clone(), port);
-            if !is_arriving && known.contains(&key) {
-                continue;
-            }
-            keys.push(key);
-            let protocol = if flow.protocol == "icmpv6" { "icmp".to_owned() } else { flow.protocol };
-            seen.push(SeenFlow { from: Some(from), to: Some(to), protocol, port, count: flow.count });
-        }
-        known.extend(keys);
-    }
-    (seen, left_out)
-}
-
-/// None: it has one, and it is not known which.
-fn port_of(flow: &Flow) -> Option<u32> {
-    match flow.protocol.as_str() {
-        "tcp" | "udp" | "sctp" => flow.port.filter(|port| *port > 0),
-        "icmp" | "icmpv6" => Some(0),
-        _ => None,
-    }
-}
-
-fn seen_end(end: &FlowEnd) -> Option<SeenEnd> {
-    if let Some((namespace, _)) = end.workload.strip_prefix("Pod ").and_then(|name| name.split_once('/')) {
-        let (namespace, labels) = (namespace.to_owned(), end.labels.clone());
-        return Some(SeenEnd { namespace, labels, address: String::new() });
-    }
-    let address = end.address.clone();
-    (!address.is_empty()).then(|| SeenEnd { address, ..SeenEnd::default() })
-}
-
-fn text(end: &SeenEnd) -> String {
-    format!("{} {:?} {}", end.namespace, end.labels, end.address)
+/// Since when, if there is no file.
+fn since(file: Option<&PathBuf>, since: String) -> String {
+    if file.is_none() { since } else { String::new() }
 }
 
 fn read(path: &PathBuf) -> anyhow::Result<Vec<SeenFlow>> {
@@ -158,12 +92,17 @@ pub async fn replay(args: ReplayArgs, output: Format, connection: Connection) ->
 }
 
 async fn play(args: ReplayArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let flows = seen(args.flows.as_ref(), args.since, true, connection.clone()).await?;
+    let (flows, since) = (seen(args.flows.as_ref())?, since(args.flows.as_ref(), args.since));
     let manifests = if args.files.is_empty() { Vec::new() } else { manifest::read(args.files).await? };
     let documents = manifests.into_iter().map(|one| one.document.into_vec()).collect();
-    let request = ReplayRequest { flows, documents, staged: args.staged };
+    let is_of_nodes = !since.is_empty();
+    let request = ReplayRequest { flows, documents, staged: args.staged, since };
     let mut policies = PoliciesClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
     let told = policies.replay(request).await?.into_inner();
+    told.notes.iter().for_each(|note| warn(note));
+    if is_of_nodes && told.changed.is_empty() && told.same + told.unknown == 0 {
+        bail!("{NOTHING_SEEN}");
+    }
     match output {
         Format::Table => output.done(&summary(&told), &told)?,
         Format::Json | Format::Yaml => output.data(&told)?,
@@ -174,13 +113,7 @@ async fn play(args: ReplayArgs, output: Format, connection: Connection) -> anyho
 
 fn summary(told: &ReplayResponse) -> String {
     let mut text = String::new();
-    for ReplayedFlow { from, to, traffic, count, before, after, decided_before, decided_after } in
-        &told.changed
-    {
-        let _ = writeln!(text, "{from} to {to} {traffic}, {count} times: {before}, would be {after}");
-        let _ = writeln!(text, "    now:  {}", decided_before.join("; "));
-        let _ = writeln!(text, "    then: {}", decided_after.join("; "));
-    }
+    lines(&mut text, "", told);
     let unknown = match told.unknown {
         0 => String::new(),
         many => format!(", {many} of workloads that are not there"),
@@ -191,9 +124,27 @@ fn summary(told: &ReplayResponse) -> String {
     text
 }
 
+/// Those that would be decided otherwise, each with the rules.
+pub fn lines(text: &mut String, indent: &str, told: &ReplayResponse) {
+    for one in &told.changed {
+        let ReplayedFlow { from, to, traffic, count, before, after, decided_before, decided_after, last } =
+            one;
+        let last = if last.is_empty() { String::new() } else { format!(", last {last}") };
+        let _ = writeln!(
+            text,
+            "{indent}{from} to {to} {traffic}, {count} times{last}: {before}, would be {after}"
+        );
+        let _ = writeln!(text, "{indent}    now:  {}", decided_before.join("; "));
+        let _ = writeln!(text, "{indent}    then: {}", decided_after.join("; "));
+    }
+    if told.left_out > 0 {
+        let _ = writeln!(text, "{indent}… and {} more", told.left_out);
+    }
+}
+
 impl Rows for ReplayedFlow {
     const HEADER: &'static [&'static str] = &["from", "to", "traffic", "count", "now", "then"];
-    const WIDE: &'static [&'static str] = &["decided now", "decided then"];
+    const WIDE: &'static [&'static str] = &["last", "decided now", "decided then"];
 
     fn row(&self) -> Vec<String> {
         let count = self.count.to_string();
@@ -202,19 +153,22 @@ impl Rows for ReplayedFlow {
     }
 
     fn wide(&self) -> Vec<String> {
-        vec![self.decided_before.join("; "), self.decided_after.join("; ")]
+        vec![self.last.clone(), self.decided_before.join("; "), self.decided_after.join("; ")]
     }
 }
 
 pub async fn suggest(args: SuggestArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let flows = seen(args.flows.as_ref(), args.since, false, connection.clone()).await?;
-    let request = SuggestRequest { flows, namespace: args.namespace };
+    let (flows, since) = (seen(args.flows.as_ref())?, since(args.flows.as_ref(), args.since));
+    let request = SuggestRequest { flows, namespace: args.namespace, since, egress: args.egress };
     let mut policies = PoliciesClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
     let told = policies.suggest(request).await?.into_inner();
     if output == Format::Json {
         return output.data(&told);
     }
     told.notes.iter().for_each(|note| warn(note));
+    if told.policies.is_empty() {
+        bail!("there is nothing to suggest");
+    }
     print(&yaml(&told)?)
 }
 
@@ -231,50 +185,4 @@ fn yaml(told: &SuggestResponse) -> anyhow::Result<String> {
         text.push('\n');
     }
     Ok(text.trim_end().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn flow(direction: &str, from: &str, to: &str, port: Option<u32>) -> Flow {
-        let end = |text: &str| match text.split_once('/') {
-            Some(_) => FlowEnd {
-                address: "10.0.0.1".into(),
-                workload: format!("Pod {text}"),
-                labels: [("app".to_owned(), text.to_owned())].into(),
-                tags: Vec::new(),
-            },
-            None => FlowEnd { address: text.into(), ..FlowEnd::default() },
-        };
-        Flow {
-            direction: direction.into(),
-            verdict: "allowed".into(),
-            from: Some(end(from)),
-            to: Some(end(to)),
-            protocol: "tcp".into(),
-            port,
-            count: 2,
-            ..Flow::default()
-        }
-    }
-
-    #[test]
-    fn a_connection_that_two_nodes_tell_counts_once() {
-        let both = [
-            ("in", "s/a", "s/b", Some(80)),
-            ("out", "s/a", "s/b", Some(80)),
-            ("out", "s/a", "192.0.2.1", Some(443)),
-        ];
-        let both = both.map(|(direction, from, to, port)| flow(direction, from, to, port));
-        let many = flow("in", "s/a", "s/b", None);
-        let nobody = flow("in", "", "s/b", Some(80));
-        let denied = Flow { verdict: "denied".into(), ..flow("in", "s/c", "s/b", Some(80)) };
-        let all: Vec<Flow> = both.into_iter().chain([many, nobody, denied]).collect();
-        let (seen, left_out) = recorded(all.clone(), false);
-        assert_eq!((seen.len(), left_out), (2, 2), "{seen:?}");
-        assert_eq!(seen[0].from.as_ref().unwrap().namespace, "s");
-        assert_eq!(seen[1].to.as_ref().unwrap().address, "192.0.2.1");
-        assert_eq!(recorded(all, true).0.len(), 3);
-    }
 }

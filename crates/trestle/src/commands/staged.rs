@@ -6,8 +6,8 @@ use anyhow::bail;
 use jiff::Timestamp;
 use tonic::Status;
 use wire::trestle::v1::{
-    DiscardStagedRequest, ListStagedRequest, ListStagedResponse, ObjectRef, PromoteStagedRequest,
-    StagedChange, StagedReach, objects_client::ObjectsClient,
+    ApplyObjectsResponse, DiscardStagedRequest, ListStagedRequest, ListStagedResponse, ObjectRef,
+    PromoteStagedRequest, ReplayResponse, StagedChange, StagedReach, objects_client::ObjectsClient,
 };
 
 use crate::{
@@ -15,22 +15,28 @@ use crate::{
     commands::{
         enforcement::{Changes, WaitArgs},
         object::{DRY_RUN, Shown, label},
+        seen,
     },
-    output::{Format, Rows},
+    output::{Format, Rows, warn},
 };
 
 /// Flags of `trestle staged`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   trestle apply --stage -f policies/
-  trestle staged                        each change, and who would reach whom that does not now, or no longer
+  trestle staged                        each change: who would reach whom that does not now, or no longer, and which connections
+                                        that nodes have seen in seven days would be decided otherwise, newest first
+  trestle staged --since 1h
   trestle explain shop/web-1 shop/db-0 --staged
   trestle test --staged
   trestle promote shop/db")]
 pub struct StagedArgs {
-    /// Only list them: do not work out who would reach whom
+    /// Only list them: do not work out who would reach whom, and do not look at connections that were seen
     #[arg(long)]
     quick: bool,
+    /// Hold the connections that nodes have seen from then on against each: a time, or how long ago
+    #[arg(long, value_name = "TIME", default_value = "7d", conflicts_with = "quick")]
+    since: String,
 }
 
 /// Which of what is staged.
@@ -51,6 +57,7 @@ struct Which {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   trestle promote shop/db --wait
+  trestle promote shop/db --if-clean 7d
   trestle promote --all --dry-run")]
 pub struct PromoteArgs {
     #[command(flatten)]
@@ -61,6 +68,9 @@ pub struct PromoteArgs {
     /// Do it although a policy test fails then
     #[arg(long)]
     despite_tests: bool,
+    /// Only if no connection that nodes have seen from then on would be decided otherwise: a time, or how long ago, as in 7d
+    #[arg(long, value_name = "TIME", default_value = "", hide_default_value = true)]
+    if_clean: String,
     #[command(flatten)]
     wait: WaitArgs,
 }
@@ -80,8 +90,10 @@ fn client(connection: Connection) -> ObjectsClient<Connection> {
 }
 
 pub async fn list(args: StagedArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
-    let request = ListStagedRequest { reach: !args.quick };
+    let request =
+        ListStagedRequest { reach: !args.quick, since: if args.quick { String::new() } else { args.since } };
     let staged = client(connection).list_staged(request).await?.into_inner();
+    staged.notes.iter().for_each(|note| warn(note));
     match output {
         Format::Json | Format::Yaml => output.data(&staged),
         Format::Name | Format::Wide => output.list(&staged.changes),
@@ -101,19 +113,35 @@ fn text(staged: &ListStagedResponse) -> String {
         change.breaks.iter().for_each(|test| {
             let _ = writeln!(text, "    breaks {test}");
         });
-        if let Some(reach) = &change.reach {
-            lines(&mut text, reach);
-        }
+        what(&mut text, change.reach.as_ref(), change.seen.as_ref());
     }
-    if let Some(together) = staged.together.as_ref().filter(|_| staged.changes.len() > 1) {
+    if staged.changes.len() > 1 && (staged.together.is_some() || staged.together_seen.is_some()) {
         text.push_str("all together\n");
-        lines(&mut text, together);
+        what(&mut text, staged.together.as_ref(), staged.together_seen.as_ref());
     }
     text.trim_end().to_owned()
 }
 
 fn would(change: &StagedChange) -> &'static str {
     change.outcome().word()
+}
+
+/// What it would come to, for all pairs and for connections that were seen.
+fn what(text: &mut String, reach: Option<&StagedReach>, seen: Option<&ReplayResponse>) {
+    if let Some(reach) = reach {
+        lines(text, reach);
+    }
+    let Some(seen) = seen else { return };
+    if seen.changed.is_empty() && seen.left_out == 0 {
+        let _ =
+            writeln!(text, "    of {} connections that were seen none would be decided otherwise", seen.same);
+    } else {
+        let _ = writeln!(text, "    connections that were seen and would be decided otherwise:");
+        seen::lines(text, "      ", seen);
+    }
+    if seen.unknown > 0 {
+        let _ = writeln!(text, "    {} connections were of workloads that are not there", seen.unknown);
+    }
 }
 
 fn lines(text: &mut String, reach: &StagedReach) {
@@ -160,7 +188,7 @@ async fn chosen(client: &mut ObjectsClient<Connection>, which: Which) -> anyhow:
     if which.all {
         return Ok(Vec::new());
     }
-    let staged = client.list_staged(ListStagedRequest { reach: false }).await?.into_inner();
+    let staged = client.list_staged(ListStagedRequest::default()).await?.into_inner();
     let staged: Vec<ObjectRef> = staged.changes.into_iter().filter_map(|change| change.object).collect();
     let mut chosen = Vec::new();
     for name in which.names {
@@ -188,9 +216,11 @@ pub async fn promote(args: PromoteArgs, output: Format, connection: Connection) 
     args.wait.check(args.dry_run)?;
     let mut client = client(connection.clone());
     let objects = chosen(&mut client, args.which).await?;
-    let request = PromoteStagedRequest { objects, dry_run: args.dry_run, despite_tests: args.despite_tests };
+    let PromoteArgs { dry_run, despite_tests, if_clean, .. } = args;
+    let request = PromoteStagedRequest { objects, dry_run, despite_tests, if_clean };
     let mut changes = Changes::default();
-    let applied = changes.of(client.promote_staged(request).await?).applied;
+    let ApplyObjectsResponse { applied, warnings } = changes.of(client.promote_staged(request).await?);
+    warnings.iter().for_each(|warning| warn(warning));
     let mut shown = Shown::new(output, if args.dry_run { DRY_RUN } else { "" });
     shown.more(&applied)?;
     shown.end()?;

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, path::PathBuf};
 
 use wire::trestle::v1::{
-    LintFinding, LintRequest, PolicyTestResult, RunPolicyTestsRequest, RunPolicyTestsResponse,
+    LintFinding, LintRequest, LintResponse, PolicyTestResult, RunPolicyTestsRequest, RunPolicyTestsResponse,
     policies_client::PoliciesClient,
 };
 
@@ -11,7 +11,7 @@ use crate::{
     client::{Connection, MAX_MESSAGE},
     exit::{Answer, answering},
     manifest,
-    output::{Format, Rows},
+    output::{Format, Rows, warn},
 };
 
 /// Some test is not decided, and none failed.
@@ -53,12 +53,16 @@ pub struct TestArgs {
 
 Examples:
   trestle lint                     all policies that are in force
+  trestle lint --unused 30d        also rules that have decided no connection for so long, as nodes tell
   trestle lint -f policies/        these, as if they were applied"
 )]
 pub struct LintArgs {
     /// YAML or JSON file, directory, or - for standard input
     #[arg(short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Also rules that have decided no connection from then on, as nodes tell: a time, or how long ago, as in 30d
+    #[arg(long, value_name = "TIME", default_value = "", hide_default_value = true)]
+    unused: String,
     /// Exit with 1 if something is found
     #[arg(long)]
     exit_code: bool,
@@ -134,9 +138,10 @@ pub async fn lint(args: LintArgs, output: Format, connection: Connection) -> any
 
 async fn look(args: LintArgs, output: Format, connection: Connection) -> anyhow::Result<()> {
     let documents = documents(args.files).await?;
-    let request = LintRequest { only_documents: !documents.is_empty(), documents };
+    let request = LintRequest { only_documents: !documents.is_empty(), documents, unused_since: args.unused };
     let mut policies = PoliciesClient::new(connection).max_decoding_message_size(MAX_MESSAGE);
-    let findings = policies.lint(request).await?.into_inner().findings;
+    let LintResponse { findings, notes } = policies.lint(request).await?.into_inner();
+    notes.iter().for_each(|note| warn(note));
     match output {
         Format::Table if findings.is_empty() => {
             crate::output::print("Nothing to tell: every rule does something")?
