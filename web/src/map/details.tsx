@@ -5,7 +5,9 @@ import { useLive } from "../live.ts";
 import { count } from "../parts/format.ts";
 import { Drawer, Trouble } from "../parts/parts.tsx";
 import { adjust, href } from "../route.ts";
+import { askedAs, nameOf, portOf } from "../views/flows.tsx";
 import { plain, short } from "./scene.ts";
+import type { Seen } from "./traffic.ts";
 
 type Around = Schemas["Around"];
 type Side = Schemas["AroundWay"];
@@ -16,14 +18,22 @@ const MOST = 200;
 
 const shareOf = (cell: ReachCell) => (cell.open === cell.pairs ? "everything" : (cell.ports ?? (cell.partly + cell.open < cell.pairs ? `${(cell.open + cell.partly).toLocaleString("en")} of ${count(cell.pairs, "pair")}` : "in part, not alike")));
 
+/** What was seen between this one and a peer. */
+export interface Touched extends Seen {
+  into: boolean;
+  peer: string;
+}
+
 interface Props {
   id: string;
   ends: readonly string[];
   traffic: { protocol: string | undefined; port: string | undefined };
   alone: boolean;
+  /** Undefined: it is not asked for. */
+  seen: Touched[] | undefined;
 }
 
-export function Details({ id, ends, traffic, alone }: Props) {
+export function Details({ id, ends, traffic, alone, seen }: Props) {
   const live = useLive<Around>(query("/map/around", { id, ...traffic }), ["objects", "resources", "tags"]);
   const around = live.data.value;
   const name = around?.this.name ?? short(id);
@@ -39,6 +49,13 @@ export function Details({ id, ends, traffic, alone }: Props) {
         {around?.this.place_kind === "site" && <a class="button small" href={href("resources", { site: around.this.place })}>Resources and rules</a>}
         {around && around.level !== "end" && <a class="button small" href={href("reachability", { source: id, destination: id, level: around.level === "place" ? "group" : "end" })}>Matrix</a>}
       </div>
+      {seen && (
+        <>
+          <h3>Seen in the last ten minutes</h3>
+          {seen.length === 0 && <p>Nothing.</p>}
+          <ul class="ways">{seen.slice(0, MOST).map((one) => <Touch key={`${one.peer} ${one.into} ${one.verdict}`} one={one} />)}</ul>
+        </>
+      )}
       {!around && !live.problem.value && <p class="hint" role="status">Working it out…</p>}
       {around && (
         <>
@@ -56,6 +73,21 @@ export function Details({ id, ends, traffic, alone }: Props) {
         </>
       )}
     </Drawer>
+  );
+}
+
+/** Of what was refused, one click to why, and to what would permit it; of the rest to what was seen. */
+function Touch({ one }: { one: Touched }) {
+  const { most } = one;
+  const [source, destination] = [askedAs(most.from), askedAs(most.to)];
+  const port = most.protocol.startsWith("icmp") ? undefined : most.port?.toString();
+  const why = source && destination && one.verdict === "denied" ? href("explain", { source, destination, protocol: most.protocol.replace("icmpv6", "icmp"), port }) : undefined;
+  const list = href("flows", { end: nameOf(most.from), verdict: one.verdict === "denied" ? most.verdict : "allowed" });
+  return (
+    <li>
+      <a href={why ?? list} title={why ? "Why, and what would permit it" : "What was seen"}>{one.into ? "from" : "to"} {plain(one.peer)}</a>
+      <span class={one.verdict === "denied" ? "refused" : "all"}>{one.verdict === "denied" ? "refused" : "let through"} {one.count.toLocaleString("en")}, most of it {portOf(most)}</span>
+    </li>
   );
 }
 

@@ -48,6 +48,8 @@ export interface State {
   /** Ways that have just come, or gone, and how far that is told: 0 to 1. */
   fresh: Map<string, number>;
   gone: { line: Line; age: number }[];
+  /** What nodes have seen, if that is asked for. */
+  traffic?: Record<"place" | "group", Line[]> | undefined;
 }
 
 export type Detail = "far" | "mid" | "near";
@@ -368,8 +370,36 @@ class Painter {
       if (age !== undefined) this.line(line, 2 + 5 * (1 - age), 1 - age * 0.5);
     }
     for (const { line, age } of state.gone) this.line(line, 2.5, 1 - age, "blocked");
+    if (state.traffic) this.traffic(state.traffic[this.detail === "far" ? "place" : "group"], this.detail === "far" ? "place" : "group");
     context.globalAlpha = 1;
     context.setLineDash([]);
+  }
+
+  /** What was seen, over what may be: what was refused stands out, and ends in a cross. */
+  private traffic(lines: Line[], level: "place" | "group") {
+    const { context, camera, palette } = this;
+    for (const line of lines.toReversed()) {
+      const path = new Path2D();
+      trace(line.points, path);
+      const isDenied = line.way.kind === "blocked";
+      context.globalAlpha = this.focused && !this.isNear(level, line.way.from, line.way.to) ? 0.12 : 0.95;
+      context.setLineDash([]);
+      context.lineWidth = (isDenied ? 3.4 : 2.6) / camera.k;
+      context.strokeStyle = isDenied ? palette.bad : palette.accent;
+      context.stroke(path);
+      if (isDenied) this.cross(line);
+    }
+  }
+
+  private cross({ end: [x, y] }: Line) {
+    const { context, camera } = this;
+    const size = 6 / camera.k;
+    context.beginPath();
+    context.moveTo(x - size, y - size);
+    context.lineTo(x + size, y + size);
+    context.moveTo(x - size, y + size);
+    context.lineTo(x + size, y - size);
+    context.stroke();
   }
 
   private pen(kind: Kind, dashed: boolean, width = 1.5) {

@@ -41,8 +41,8 @@ export function portOf(flow: Flow): string {
 const idOf = (flow: Flow) => [flow.first, flow.node, flow.verdict, flow.direction, flow.from.address, flow.to.address, flow.protocol, flow.port, flow.service, flow.rule, flow.from.workload, flow.to.workload].join("|");
 
 export function Flows({ values }: { values: Record<string, string> }) {
-  const { end, verdict } = values;
-  const flows = useLive<Schemas["FlowList"]>(query("/flows", { limit: MOST, end, verdict }), ["flows"]);
+  const { end, verdict, rule } = values;
+  const flows = useLive<Schemas["FlowList"]>(query("/flows", { limit: MOST, end, verdict, rule }), ["flows"]);
   const told = flows.data.value;
   const open = told?.flows.find((flow) => idOf(flow) === values.open);
   return (

@@ -4,12 +4,13 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { query, type Cloud, type Link, type Schemas } from "../api.ts";
 import { useLive } from "../live.ts";
 import { boxOf, Chart, closeness, LEGIBLE } from "../map/chart.tsx";
-import { Details } from "../map/details.tsx";
+import { Details, type Touched } from "../map/details.tsx";
 import { picture, type Frame, type Spot } from "../map/layout.ts";
 import { groupLines, placeLines, type Line } from "../map/lines.ts";
 import { Outline } from "../map/outline.tsx";
 import { merge, wayId, type Road, type Shown, type State } from "../map/paint.ts";
 import { neighbourhood, own, part, plain, scene, short, type Scene, type Told } from "../map/scene.ts";
+import { touching, traffic as trafficOf, type Seen } from "../map/traffic.ts";
 import { best, Find, type Hit } from "../parts/find.tsx";
 import { count } from "../parts/format.ts";
 import { Command, Empty, notify, Trouble } from "../parts/parts.tsx";
@@ -23,6 +24,9 @@ const MOST_OWN = 400;
 /** On narrower screens what is opened covers the lower part of the map. */
 const NARROW = 980;
 const PHONE = 640;
+/** Of what nodes have seen: how far back, and how many rows of it. */
+const SEEN = "10m";
+const ROWS = 2000;
 
 export function Map({ values }: { values: Record<string, string> }) {
   const { open, protocol, port } = values;
@@ -58,7 +62,16 @@ export function Map({ values }: { values: Record<string, string> }) {
   }, [whole, frame, alone ? groupId : undefined, links, around]);
   const changes = useChanges(shown, held?.path, alone);
 
-  const state: Omit<State, "cursor"> = { ...changes };
+  // What was seen, while somebody wants to see it.
+  const flows = useLive<Schemas["FlowList"]>(values.flows === "1" ? query("/flows/top", { since: SEEN, limit: ROWS }) : undefined, ["flows"]);
+  const seen = useMemo(() => (shown && flows.data.value ? trafficOf(shown.scene, flows.data.value.flows) : undefined), [shown, flows.data.value]);
+  const seenLines = useMemo(() => {
+    if (!shown || !seen) return undefined;
+    const { groups, places } = shown.scene;
+    return { group: groupLines({ ...groups, ways: seen.group }, shown.picture), place: placeLines({ ...places, ways: seen.place }, shown.picture) };
+  }, [shown, seen]);
+
+  const state: Omit<State, "cursor"> = { ...changes, traffic: seenLines };
   if (shown && open !== undefined) {
     const group = groupId === undefined ? undefined : shown.scene.groups.index.get(groupId);
     if (group !== undefined) {
@@ -121,8 +134,11 @@ export function Map({ values }: { values: Record<string, string> }) {
           <input class="port" inputMode="numeric" placeholder="all" pattern="[0-9]*" value={port ?? ""} disabled={protocol !== undefined && !hasPorts(protocol)} onInput={(event) => adjust({ port: event.currentTarget.value || undefined })} />
         </label>
         <button type="button" class="toggle" aria-pressed={values.list === "1"} onClick={() => adjust({ list: values.list === "1" ? undefined : "1" })}>List</button>
+        <button type="button" class="toggle" aria-pressed={values.flows === "1"} title="What nodes have seen in the last ten minutes" onClick={() => adjust({ flows: values.flows === "1" ? undefined : "1" })}>Flows</button>
       </div>
       <Trouble problem={live.problem.value} />
+      <Trouble problem={flows.problem.value} />
+      {seen && <p class="hint" role="status">{told(seen.group)}</p>}
       {whole && !whole.fine && <p class="hint">There are too many groups to draw the ways of each: lines are between places. Open one to see its own.</p>}
       {left > 0 && <p class="hint">{count(left, "way")} more are not drawn. Narrow it to a protocol or port, or look at one group.</p>}
       <div class="split">
@@ -141,12 +157,27 @@ export function Map({ values }: { values: Record<string, string> }) {
               onChoose={(spot) => adjust({ open: spot && idOf(shown.scene, spot), ...(spot ? {} : { only: undefined }) })} />
           )}
           {!shown && !live.problem.value && <p class="loading" role="status">Drawing the map…</p>}
-          {shown && !empty && <Legend shown={shown} />}
+          {shown && !empty && <Legend shown={shown} seen={seen !== undefined} />}
         </div>
-        {open !== undefined && shown && <Details id={open} ends={state.end === undefined && state.group !== undefined ? (shown.scene.groups.nodes[state.group]?.ends ?? []) : []} traffic={traffic} alone={alone} />}
+        {open !== undefined && shown && <Details id={open} ends={state.end === undefined && state.group !== undefined ? (shown.scene.groups.nodes[state.group]?.ends ?? []) : []} traffic={traffic} alone={alone} seen={seen && shown && groupId !== undefined ? seenOf(shown.scene, seen, groupId) : undefined} />}
       </div>
     </section>
   );
+}
+
+/** What was seen, in a sentence. */
+function told(seen: Seen[]): string {
+  const denied = seen.filter(({ verdict }) => verdict === "denied").length;
+  if (seen.length === 0) return "Nodes have seen no connection between what is on the map in the last ten minutes.";
+  return `In the last ten minutes nodes have seen connections between ${count(seen.length - denied, "pair")} of groups, and refused some between ${denied.toLocaleString("en")}.`;
+}
+
+/** Of a group or a place: who it had to do with. */
+function seenOf(scene: Scene, seen: Record<"place" | "group", Seen[]>, id: string): Touched[] {
+  const level = scene.groups.index.has(id) ? "group" : "place";
+  const tier = level === "group" ? scene.groups : scene.places;
+  const at = tier.index.get(id);
+  return touching(tier, seen[level], id).map((one) => ({ ...one, into: one.to === at, peer: tier.nodes[one.to === at ? one.from : one.to]?.id ?? "" }));
 }
 
 function idOf(scene: Scene, { place, group, end }: Spot): string | undefined {
@@ -229,7 +260,7 @@ function tell({ way }: Line, [from = "", to = ""]: string[]): string {
   return `${plain(from)} can ${way.kind === "blocked" ? "no longer" : "now"} reach ${plain(to)}${ports}`;
 }
 
-function Legend({ shown }: { shown: Shown }) {
+function Legend({ shown, seen }: { shown: Shown; seen: boolean }) {
   const { groups, places, fine } = shown.scene;
   const tier = fine ? groups : places;
   const has = (kind: string) => tier.ways.some((way) => way.kind === kind);
@@ -241,6 +272,8 @@ function Legend({ shown }: { shown: Shown }) {
   );
   return (
     <ul class="legend" aria-label="Legend">
+      {seen && <li><svg class="sample seen" viewBox="0 0 34 12" aria-hidden="true"><path d="M1 6H33" /></svg> was seen</li>}
+      {seen && <li><svg class="sample refused" viewBox="0 0 34 12" aria-hidden="true"><path d="M1 6H28M24 2 32 10M32 2 24 10" /></svg> was refused</li>}
       {has("all") && <li>{sample("all")} may connect</li>}
       {has("some") && <li>{sample("some")} only some protocols, ports or workloads</li>}
       {has("blocked") && <li>{sample("blocked")} is blocked, where most are not</li>}
