@@ -74,6 +74,7 @@ lab: ## Long tests: crashes, large graphs, a million policy changes, 10,000 watc
 	labs/go-plugin/run.sh
 	labs/go-plugin/upstream.sh
 	labs/kpng/run.sh
+	labs/otel/run.sh
 	$(CARGO) test --release --locked -p trestle --test linux_clouds -- --ignored --nocapture --test-threads 1
 	labs/vm/ipvs.sh
 	labs/vm/bench.sh
