@@ -23,7 +23,7 @@ use crate::{
     pki::Pki,
     policy::{Consumer, ObjectFollower, Policy, WatchFeed},
     services::Services,
-    storage::{Storage, StorageConfig},
+    storage::{Keeping, Storage, StorageConfig},
     tags::Tags,
     transport::Transport,
     trials::Trials,
@@ -120,9 +120,8 @@ impl Drivers {
         let storage = match storage {
             Some(config) => {
                 let (store, orchestrator) = (store.clone(), Arc::clone(&orchestrator));
-                let seals = crate::sealing::seals(&kind);
-                let started =
-                    Storage::start(&config, &data_dir, names, store, seals, pki, orchestrator, life);
+                let keeping = Keeping { store, seals: crate::sealing::seals(&kind) };
+                let started = Storage::start(&config, &data_dir, names, keeping, pki, orchestrator, life);
                 match started.await {
                     Ok(storage) => Some(Ok(Arc::new(storage))),
                     Err(err) => {

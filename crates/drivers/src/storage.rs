@@ -184,6 +184,13 @@ pub enum StorageError {
     Unreachable { reason: String },
 }
 
+/// Where records and keys of volumes are kept.
+pub struct Keeping {
+    pub store: Store,
+    /// It seals secrets, as keys of volumes are.
+    pub seals: bool,
+}
+
 /// The provider of one controller.
 pub struct Storage {
     pub provider: Arc<Provider<StoreRecords, Arc<dyn Backend>>>,
@@ -198,14 +205,12 @@ pub struct Storage {
 
 impl Storage {
     /// Opens everything. Consumers are served what they have; nothing is changed before [`Self::run`]. Storage that cannot
-    /// be opened is degraded, and opened when it can be: no error of it is one of the controller's. `seals` says whether
-    /// the store seals secrets, as keys of volumes are.
+    /// be opened is degraded, and opened when it can be: no error of it is one of the controller's.
     pub async fn start(
         config: &StorageConfig,
         data_dir: &Path,
         names: Vec<String>,
-        store: Store,
-        seals: bool,
+        Keeping { store, seals }: Keeping,
         pki: Arc<Pki>,
         orchestrator: Arc<Orchestrator>,
         life: &Life,
