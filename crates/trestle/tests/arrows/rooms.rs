@@ -37,6 +37,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("storage-backend", &["model", "common", "storage-provider"]),
     ("storage-nbd", &["model", "common", "files", "storage-provider", "storage-backend"]),
     ("storage-ceph", &["model", "storage-provider", "storage-backend"]),
+    // A client of the storage and of the kernel: it knows its words, and nothing of how it is made.
+    ("storage-csi", &["common", "files", "wire", "storage-provider", "node-kernel"]),
     (
         "drivers",
         &[
@@ -122,6 +124,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
             "server",
             "agent",
             "page",
+            "storage-csi",
             "node-kernel",
             "node-services",
             "cloud-api",
@@ -192,7 +195,7 @@ pub const PURE: &[(&str, &[&str])] = &[
 
 /// Modules that are pure in rooms that are not.
 pub const PURE_MODULES: &[(&str, &str)] =
-    &[("orchestrator", "plan"), ("transport", "core"), ("agent", "held")];
+    &[("orchestrator", "plan"), ("transport", "core"), ("agent", "held"), ("storage-csi", "plan")];
 
 /// Files of pure rooms with maps that are seeded by chance: they are looked up by key, and what is walked of them is sorted
 /// or put into an ordered map before anybody sees it.
@@ -265,6 +268,11 @@ pub const KNOTS: &[(&str, &[&str], &str)] = &[
         "cloud-sim",
         &["aws", "azure", "gcp", "ibm", "metadata", "question", "record", "server", "world"],
         "four clouds on one wire, of which each sees what the others made",
+    ),
+    (
+        "storage-csi",
+        &["attach", "bridge"],
+        "two ends of one attachment: the record that the driver writes is what the bridge serves",
     ),
     (
         "tags",
