@@ -10,7 +10,7 @@ use model::Role;
 use crate::{
     client::ConnectionArgs,
     commands::{
-        access, agent, allow, audit, check, cloud, cni, doctor, flows, get, host, install, job, join,
+        access, agent, allow, audit, check, cloud, cni, csi, doctor, flows, get, host, install, job, join,
         kubernetes, link, namespace, node, object, page, plugin, policy, resource, rule, seen, service,
         staged, storage, store, tag, trial, verify, volume,
     },
@@ -69,6 +69,8 @@ pub enum Command {
     Agent(Box<agent::AgentArgs>),
     /// The CNI plugin, which has this node's Pods attached before they start
     Cni(cni::CniArgs),
+    /// The CSI driver, by which Kubernetes and others use volumes of a consumer
+    Csi(Box<csi::CsiArgs>),
     /// Names for addresses, resources and groups of other tags
     #[command(subcommand)]
     Tag(tag::TagCommand),

@@ -7,6 +7,7 @@ pub mod audit;
 pub mod check;
 pub mod cloud;
 pub mod cni;
+pub mod csi;
 pub mod doctor;
 pub mod enforcement;
 pub mod flows;
@@ -63,6 +64,7 @@ pub async fn run(command: Option<Command>, output: Format, connection: Connectio
         Command::Plugin(args) => plugin::run(args).await,
         Command::Agent(args) => agent::run(*args, output, connection).await,
         Command::Cni(args) => cni::run(args, output).await,
+        Command::Csi(args) => csi::run(*args, connection).await,
         Command::Tag(command @ tag::TagCommand::Watch { .. }) => {
             tag::run(command, output, connection.connect().await?).await
         }

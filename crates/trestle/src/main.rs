@@ -52,7 +52,13 @@ fn run(args: args::Args) -> anyhow::Result<()> {
     let args::Args { command, output, sort_by, connection } = args;
     output::shape(&output, sort_by);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if matches!(&command, Some(args::Command::Agent(args)) if args.is_service()) {
+    let is_small = match &command {
+        Some(args::Command::Agent(args)) => args.is_service(),
+        // One for each volume.
+        Some(args::Command::Csi(args)) => args.is_bridge(),
+        _ => false,
+    };
+    if is_small {
         // It is on every node, where memory counts, and what it does is done by a thread of its own.
         give_memory_back_at_once();
         runtime.worker_threads(1);

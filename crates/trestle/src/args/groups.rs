@@ -18,7 +18,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Storage for other clusters", &["ticket", "consumer", "volume"]),
     ("Look after it", &["doctor", "audit", "check", "fix", "store"]),
     ("Who gets in", &["token", "cert", "whoami"]),
-    ("On a machine", &["join", "leave", "agent", "cni", "serve", "plugin", "install"]),
+    ("On a machine", &["join", "leave", "agent", "cni", "csi", "serve", "plugin", "install"]),
     ("This program", &["completion", "version", "help"]),
 ];
 

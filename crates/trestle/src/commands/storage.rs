@@ -294,10 +294,45 @@ fn labelled(
 }
 
 async fn onboard(
-    mut provider: OcsProviderClient<Connection>,
+    provider: OcsProviderClient<Connection>,
     request: OnBoardConsumerRequest,
     out: &Path,
     output: Format,
+) -> anyhow::Result<()> {
+    settle(provider, request, out).await?;
+    mount::info(out, output)
+}
+
+/// Onboards for a program, which says nothing.
+pub async fn take_in(connection: Connection, ticket: &str, capacity: &str, out: &Path) -> anyhow::Result<()> {
+    let request = OnBoardConsumerRequest {
+        token: ticket.to_owned(),
+        capacity: Some(Quantity { string: Some(capacity.to_owned()) }),
+        sources: Vec::new(),
+    };
+    settle(OcsProviderClient::new(connection), request, out).await
+}
+
+/// Whether asking again would be refused again.
+pub fn is_refused(error: &anyhow::Error) -> bool {
+    let status = error.downcast_ref::<tonic::Status>();
+    status.is_some_and(|status| status.code() == Code::InvalidArgument)
+}
+
+/// Writes what the storage says is in force now; whether that is something else than before.
+pub async fn renew(connection: Connection, dir: &Path) -> anyhow::Result<bool> {
+    let details = connection_details(&mut OcsProviderClient::new(connection), sealed_id(dir)?).await?;
+    if fs::read_to_string(dir.join("connection.json")).is_ok_and(|before| before == details) {
+        return Ok(false);
+    }
+    write_details(dir, &details)?;
+    Ok(true)
+}
+
+async fn settle(
+    mut provider: OcsProviderClient<Connection>,
+    request: OnBoardConsumerRequest,
+    out: &Path,
 ) -> anyhow::Result<()> {
     let reply = provider.on_board_consumer(request).await?.into_inner();
     files::create_dir(out).with_context(|| format!("cannot make {}", out.display()))?;
@@ -306,11 +341,15 @@ async fn onboard(
     let granted = reply.granted_capacity.and_then(|granted| granted.string).unwrap_or_default();
     write(out, mount::GRANTED, &granted)?;
     let details = connection_details(&mut provider, reply.storage_consumer_uuid).await?;
-    write(out, "connection.json", &details)?;
-    for (file, text) in mount::files(&details)? {
+    write_details(out, &details)
+}
+
+/// The details last: with them everything is there.
+fn write_details(out: &Path, details: &str) -> anyhow::Result<()> {
+    for (file, text) in mount::files(details)? {
         write(out, file, &text)?;
     }
-    mount::info(out, output)
+    write(out, "connection.json", details)
 }
 
 /// Asks until storage is ready, as consumers of the OCS design do.
