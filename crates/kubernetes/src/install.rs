@@ -11,6 +11,7 @@
 //! those.
 
 mod controller;
+mod csi;
 mod leave;
 mod node;
 mod write;
@@ -19,7 +20,10 @@ use serde_json::{Value, json};
 
 use crate::rbac;
 
-pub use self::write::{InstallError, Installer};
+pub use self::{
+    csi::Csi,
+    write::{InstallError, Installer},
+};
 
 /// Of the objects, and of the service account that reads the cluster.
 pub const NAME: &str = "trestle";

@@ -171,7 +171,8 @@ fn what(document: &Value) -> String {
 pub(super) fn path(document: &Value) -> String {
     let version = document["apiVersion"].as_str().unwrap_or_default();
     let base = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
-    let plural = format!("{}s", document["kind"].as_str().unwrap_or_default().to_lowercase());
+    let kind = document["kind"].as_str().unwrap_or_default().to_lowercase();
+    let plural = format!("{kind}{}", if kind.ends_with('s') { "es" } else { "s" });
     match document["metadata"]["namespace"].as_str() {
         Some(namespace) => format!("{base}/namespaces/{namespace}/{plural}"),
         None => format!("{base}/{plural}"),

@@ -1,5 +1,7 @@
 //! `trestle install`: what a platform needs so that Trestle runs in it.
 
+mod csi;
+
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
@@ -40,6 +42,16 @@ Examples:
   trestle install kubernetes --uninstall --apply                 # leaves nothing, in the cluster and on nodes"
     )]
     Kubernetes(Box<KubernetesArgs>),
+    /// The CSI driver in a Kubernetes cluster that uses volumes of a Trestle elsewhere
+    #[command(
+        after_help = "What is made: a namespace; the ticket in a Secret; the driver with Kubernetes' helpers for volumes, and on each node; a class of
+volumes and one of snapshots. Nodes need the kernel's module nbd. Everything is in docs/csi.md.
+
+Examples:
+  trestle install csi --ticket-file ticket --capacity 100Gi --controller https://storage.example.org:8081 --controller-ca ca.pem | kubectl apply -f -
+  trestle install csi --uninstall --apply     # the driver goes; volumes and their data stay"
+    )]
+    Csi(Box<csi::CsiArgs>),
 }
 
 #[derive(Debug, clap::Args)]
@@ -143,7 +155,10 @@ fn place(text: &str) -> anyhow::Result<(String, u16)> {
 }
 
 pub async fn run(command: InstallCommand, output: Format) -> anyhow::Result<()> {
-    let InstallCommand::Kubernetes(args) = command;
+    let args = match command {
+        InstallCommand::Kubernetes(args) => args,
+        InstallCommand::Csi(args) => return csi::run(*args, output).await,
+    };
     let install = args.install()?;
     if !args.apply {
         return show(&install, args.uninstall, output);
@@ -199,8 +214,13 @@ fn show(install: &Install, uninstall: bool, output: Format) -> anyhow::Result<()
         ),
         false => String::new(),
     };
+    print(&format!("{head}{}", yamls(&documents)?))
+}
+
+/// Documents for kubectl.
+fn yamls(documents: &[Value]) -> anyhow::Result<String> {
     let yaml: Vec<String> = documents.iter().map(yaml).collect::<anyhow::Result<_>>()?;
-    print(&format!("{head}{}", yaml.join("---\n")))
+    Ok(yaml.join("---\n"))
 }
 
 fn yaml(document: &Value) -> anyhow::Result<String> {
