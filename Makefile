@@ -11,7 +11,7 @@ ONLY ?= store tags objects policy watch transport nft services orchestrator clou
 # make up CLOUDS=sim plays in simulated public clouds.
 CLOUDS ?= linux
 
-.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds lab-kubernetes lab-terraform lab-package live-aws live-azure live-gcp live-ibm dist image deny clean
+.PHONY: up build page openapi pictures test check bench oracle fuzz lab lab-clouds lab-csi lab-kubernetes lab-terraform lab-package live-aws live-azure live-gcp live-ibm dist image deny clean
 
 up: build ## Play the demonstration, with real packets if this is root; CLOUDS=sim plays in simulated public clouds. Ctrl-C takes everything away
 	@if [ "$$(id -u)" = 0 ] && [ "$(CLOUDS)" = linux ]; then scripts/test-deps scripts/demo.packages || echo "The demonstration says what it has to leave out."; fi
@@ -93,6 +93,9 @@ lab-clouds: ## The clouds' official clients drive the simulators; downloads them
 
 lab-kubernetes: ## Kubernetes' own API server, built from Go modules once: read, and told what becomes of policies
 	labs/kubernetes/run.sh
+
+lab-csi: ## The CSI driver on a kernel with network block devices, in a VM: all of csi-sanity, and a workload through kills, growth, copies, another node
+	labs/csi/run.sh
 
 lab-terraform: ## The Terraform provider and the Go client: everything docs/terraform.md says and more, by the released terraform
 	labs/terraform/run.sh

@@ -25,5 +25,5 @@ timeout "${VM_TIMEOUT:-600}" qemu-system-x86_64 -M q35 -accel "${VM_ACCEL:-tcg}"
     -kernel "/boot/vmlinuz-$version" -initrd "$cache/initrd-$version" \
     -append 'console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr random.trust_cpu=on tsc=unstable no_timer_check' \
     -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
-    -virtfs "local,path=$job,mount_tag=job,security_model=none,multidevs=remap" < /dev/null | tr -d '\r'
+    -virtfs "local,path=$job,mount_tag=job,security_model=none,multidevs=remap" < /dev/null | stdbuf -oL tr -d '\r'
 exit "$(cat "$job/exit" 2>/dev/null || echo 99)"
