@@ -54,84 +54,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use model::{policy::output::Direction, protocol};
 use node_nft::{
-    Chain, ChainKind, Cmp, Element, Elements, Expr, Family, FieldType, Hook, Key, MetaKey, PayloadBase,
-    Policy, Reg, Reject, Rule, SetSchema, Table, Verdict,
+    Chain, ChainKind, Cmp, Element, Elements, Expr, Family, Hook, Key, MetaKey, PayloadBase, Policy, Reg,
+    Reject, Rule, Table, Verdict,
 };
 
 use crate::{Decision, Options, TABLE};
 
+mod judging;
+mod place;
 mod refusal;
 
+use judging::{HOSTS, Subject, decide, judge, judge_side};
+pub use place::{ASIDE, Place, Way, aside};
 pub use refusal::{Judged, Refusal};
-
-/// The sets of the table. Where a family is said, `true` is IPv6.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
-    /// Address to class.
-    Peers(bool),
-    /// Range of addresses to class, for addresses that are not in `Peers`.
-    Blocks(bool),
-    /// Restricted in this direction.
-    Subjects(Direction, bool),
-    /// Workload and class to function.
-    Functions(Direction, bool),
-    /// What functions decide, of single ports.
-    Ports,
-    /// Of ranges of ports.
-    Ranges,
-    /// Of ranges of source ports; of ICMP, type and code.
-    Sources,
-    /// Of ranges of source ports and of ports.
-    Boxes,
-    /// Of the rest of a protocol.
-    Protocols,
-    /// Of everything else.
-    Defaults,
-    /// Pairs of addresses of one workload.
-    Itself(bool),
-    /// Addresses of this node's workloads.
-    Locals(bool),
-    Interfaces,
-    /// Interface and address that belong together.
-    Homes(bool),
-    /// Decision to verdict.
-    Decisions,
-    /// The same where the kernel can reject nothing any more: it is dropped.
-    LateDecisions,
-    /// Addresses of workloads whose decisions the kernel refused: nothing passes. Empty while all is well.
-    Closed(bool),
-    /// Addresses that are judged by keys with [`ASIDE`], while the others change. Empty but for a moment.
-    Aside(Direction, bool),
-}
-
-/// What is decided for one direction and family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Way {
-    pub direction: Direction,
-    pub ipv6: bool,
-}
-
-impl Way {
-    /// Every element of it begins with the address of a workload, then the class of its peer.
-    pub fn place(self) -> Place {
-        Place::Functions(self.direction, self.ipv6)
-    }
-
-    pub fn address_len(self) -> usize {
-        if self.ipv6 { 16 } else { 4 }
-    }
-}
-
-/// Bit of the class in keys of what holds while what usually holds is replaced.
-pub const ASIDE: u32 = 1 << 31;
-
-/// The key of a decision, aside.
-pub fn aside(way: Way, key: &[u8]) -> Box<[u8]> {
-    let (address, rest) = key.split_at(way.address_len());
-    let (class, rest) = rest.split_first_chunk().expect("the class follows the address");
-    let class = u32::from_ne_bytes(*class) | ASIDE;
-    [address, &class.to_ne_bytes(), rest].concat().into()
-}
 
 /// Stands for the node itself where keys have the address of a workload. No packet has it as source or destination, but
 /// within the loopback interface, which passes before.
@@ -144,105 +79,10 @@ const DIRECTIONS: [Direction; 2] = [Direction::Out, Direction::In];
 const REJECT: &str = "reject";
 const PUBLISHED: &str = "host-published";
 const LATE: &str = "host-late";
-/// The chains that judge the node itself.
-const HOSTS: [(Subject, Direction, &str); 4] = [
-    (Subject::Host, Direction::In, "host-in"),
-    (Subject::Host, Direction::Out, "host-out"),
-    (Subject::Published, Direction::In, PUBLISHED),
-    (Subject::Late, Direction::Out, LATE),
-];
 /// Sources are translated at 100.
 pub(crate) const AFTER_NAT: i32 = 101;
 /// Where packets are counted that would be dropped, if that is all that is done.
 pub const OBSERVED: &str = "observed";
-
-impl Place {
-    pub fn all() -> Vec<Self> {
-        let mut places = vec![Self::Interfaces, Self::Decisions, Self::LateDecisions];
-        places.extend(OF_FUNCTIONS);
-        for ipv6 in FAMILIES {
-            let of_family =
-                [Self::Peers, Self::Blocks, Self::Itself, Self::Locals, Self::Homes, Self::Closed];
-            places.extend(of_family.map(|of| of(ipv6)));
-            for direction in DIRECTIONS {
-                let of_way = [Self::Subjects, Self::Aside, Self::Functions];
-                places.extend(of_way.map(|of| of(direction, ipv6)));
-            }
-        }
-        places
-    }
-
-    pub fn name(self) -> String {
-        let side = |direction| if direction == Direction::In { "in" } else { "out" };
-        let family = |ipv6| if ipv6 { 6 } else { 4 };
-        match self {
-            Self::Peers(ipv6) => format!("peers{}", family(ipv6)),
-            Self::Blocks(ipv6) => format!("blocks{}", family(ipv6)),
-            Self::Subjects(direction, ipv6) => format!("{}-subjects{}", side(direction), family(ipv6)),
-            Self::Functions(direction, ipv6) => format!("{}-functions{}", side(direction), family(ipv6)),
-            // In order of their names they come before who is led to them: so a table is made in pieces.
-            Self::Ports => "function-ports".into(),
-            Self::Ranges => "function-ranges".into(),
-            Self::Sources => "function-sources".into(),
-            Self::Boxes => "function-boxes".into(),
-            Self::Protocols => "function-protocols".into(),
-            Self::Defaults => "function-defaults".into(),
-            Self::Itself(ipv6) => format!("itself{}", family(ipv6)),
-            Self::Locals(ipv6) => format!("locals{}", family(ipv6)),
-            Self::Interfaces => "interfaces".into(),
-            Self::Decisions => "decisions".into(),
-            Self::LateDecisions => "late-decisions".into(),
-            Self::Closed(ipv6) => format!("closed{}", family(ipv6)),
-            Self::Homes(ipv6) => format!("homes{}", family(ipv6)),
-            Self::Aside(direction, ipv6) => format!("{}-aside{}", side(direction), family(ipv6)),
-        }
-    }
-
-    pub fn schema(self) -> SetSchema {
-        use FieldType::{InterfaceName, Ipv4, Ipv6, Mark, Port, Proto};
-        let address = |ipv6| if ipv6 { Ipv6 } else { Ipv4 };
-        match self {
-            Self::Peers(ipv6) => SetSchema::map([address(ipv6)], [Mark]),
-            Self::Blocks(ipv6) => SetSchema::map([address(ipv6)], [Mark]).interval(),
-            Self::Subjects(_, ipv6) | Self::Aside(_, ipv6) | Self::Locals(ipv6) | Self::Closed(ipv6) => {
-                SetSchema::set([address(ipv6)])
-            }
-            Self::Functions(_, ipv6) => SetSchema::map([address(ipv6), Mark], [Mark]),
-            Self::Ports => SetSchema::map([Mark, Proto, Port], [Mark]),
-            Self::Ranges | Self::Sources => {
-                SetSchema::map([FieldType::joined(&[Mark, Proto, Port])], [Mark]).interval()
-            }
-            Self::Boxes => SetSchema::map([Mark, Proto, Port, Port], [Mark]).interval(),
-            Self::Protocols => SetSchema::map([Mark, Proto], [Mark]),
-            Self::Defaults => SetSchema::map([Mark], [Mark]),
-            Self::Itself(ipv6) => SetSchema::set([address(ipv6), address(ipv6)]),
-            Self::Interfaces => SetSchema::set([InterfaceName]),
-            Self::Decisions | Self::LateDecisions => SetSchema::verdict_map([Mark]),
-            Self::Homes(ipv6) => SetSchema::set([InterfaceName, address(ipv6)]),
-        }
-    }
-
-    /// Which way, if it holds decisions about classes of peers.
-    pub fn decides(self) -> Option<Way> {
-        match self {
-            Self::Functions(direction, ipv6) => Some(Way { direction, ipv6 }),
-            _ => None,
-        }
-    }
-
-    /// Says what a function is.
-    pub fn is_of_functions(self) -> bool {
-        OF_FUNCTIONS.contains(&self)
-    }
-
-    /// Part of what is known of peers, rather than of what is decided about them.
-    pub fn is_of_peers(self) -> bool {
-        matches!(self, Self::Peers(_) | Self::Blocks(_))
-    }
-}
-
-const OF_FUNCTIONS: [Place; 6] =
-    [Place::Ports, Place::Ranges, Place::Sources, Place::Boxes, Place::Protocols, Place::Defaults];
 
 /// A decision as a value of the large maps; no class and no function has such a number.
 pub const fn code(decision: Decision) -> u32 {
@@ -377,68 +217,6 @@ pub(crate) fn family(comment: &str, ipv6: bool) -> Rule {
     Rule::new(comment).meta(MetaKey::Nfproto, Reg(15)).is(Reg(15), &[number])
 }
 
-/// Who is judged.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Subject {
-    /// The source of what goes out and the destination of what comes in.
-    Workload,
-    Host,
-    /// The node, by the port that was asked for: another one is in the packet, since it is forwarded.
-    Published,
-    /// The node, where nothing can be rejected any more.
-    Late,
-}
-
-impl Subject {
-    fn load(self, rule: Rule, direction: Direction, ipv6: bool, to: Reg) -> Rule {
-        match (self, direction) {
-            (Self::Workload, Direction::Out) => rule.ip_saddr(ipv6, to),
-            (Self::Workload, Direction::In) => rule.ip_daddr(ipv6, to),
-            (Self::Host | Self::Published | Self::Late, _) => {
-                let value = Key::new().address(host(ipv6)).as_bytes().to_vec();
-                rule.expr(Expr::Immediate { value, to })
-            }
-        }
-    }
-
-    fn judge_name(self, direction: Direction, ipv6: bool) -> String {
-        let name = Place::Subjects(direction, ipv6).name().replace("-subjects", "");
-        match self {
-            Self::Workload => name,
-            Self::Host => format!("host-{name}"),
-            Self::Published => format!("host-published-{name}"),
-            Self::Late => format!("host-late-{name}"),
-        }
-    }
-
-    fn decide_name(self, direction: Direction) -> String {
-        let side = if direction == Direction::In { "in" } else { "out" };
-        match self {
-            Self::Workload => format!("{side}-decide"),
-            Self::Host => format!("host-{side}-decide"),
-            Self::Published => "host-published-decide".to_owned(),
-            Self::Late => "host-late-decide".to_owned(),
-        }
-    }
-
-    /// The port that is asked for.
-    fn port(self, rule: Rule, to: Reg) -> Rule {
-        if self == Self::Published { rule.ct_original_port(to) } else { rule.dport(to) }
-    }
-
-    fn judged(self) -> Judged {
-        match self {
-            Self::Workload => Judged::Workload,
-            Self::Host | Self::Late => Judged::Host,
-            Self::Published => Judged::Published,
-        }
-    }
-
-    fn decisions(self) -> Place {
-        if self == Self::Late { Place::LateDecisions } else { Place::Decisions }
-    }
-}
-
 fn subject(rule: Rule, direction: Direction, ipv6: bool, to: Reg) -> Rule {
     Subject::Workload.load(rule, direction, ipv6, to)
 }
@@ -472,13 +250,6 @@ fn refuse_as(judged: Judged, rule: Rule, direction: Direction, options: &Options
         None => rule,
     };
     if options.observe { rule.jump(OBSERVED) } else { rule.discard() }
-}
-
-fn peer(rule: Rule, direction: Direction, ipv6: bool, to: Reg) -> Rule {
-    match direction {
-        Direction::Out => rule.ip_daddr(ipv6, to),
-        Direction::In => rule.ip_saddr(ipv6, to),
-    }
 }
 
 pub(crate) fn loopback(key: MetaKey) -> Rule {
@@ -586,87 +357,4 @@ fn keepers(table: &mut Table, bits: u32, prefix: &str, last: &str) -> String {
         table.chain(next.clone(), chain);
     }
     next
-}
-
-/// The mark has a decision that refuses: their numbers differ in the lowest bit alone, and no class is one of them.
-fn refused(comment: &str) -> Rule {
-    const { assert!(code(Decision::Drop) & !1 == code(Decision::Reject) & !1) };
-    let (reg, value) = (Reg(0), code(Decision::Drop) & !1);
-    Rule::new(comment).meta(MetaKey::Mark, reg).bits(reg, !1, 0, reg).is(reg, &value.to_ne_bytes())
-}
-
-fn clear_mark(comment: &str) -> Rule {
-    let zero = Expr::Immediate { value: vec![0; 4], to: Reg(0) };
-    Rule::new(comment).expr(zero).expr(Expr::SetMeta { key: MetaKey::Mark, from: Reg(0) })
-}
-
-fn judge(whom: Subject, directions: &[Direction]) -> Chain {
-    let mut chain = Chain::regular();
-    for direction in directions {
-        chain = chain.rule(clear_mark("no class yet"));
-        for ipv6 in FAMILIES {
-            chain = chain.rule(family("judge", ipv6).jump(whom.judge_name(*direction, ipv6)));
-        }
-    }
-    chain.rule(clear_mark("permitted"))
-}
-
-fn to_mark(rule: Rule, map: Place) -> Rule {
-    rule.map(Reg(0), map.name(), Reg(8)).expr(Expr::SetMeta { key: MetaKey::Mark, from: Reg(8) })
-}
-
-/// Nobody should come here. Better nothing than what was not decided.
-fn unknown(whom: Subject, direction: Direction, options: &Options) -> Rule {
-    refuse_as(whom.judged(), Rule::new("nothing is known of it"), direction, options)
-}
-
-/// From the class of the peer to the function that decides.
-fn judge_side(whom: Subject, direction: Direction, ipv6: bool, options: &Options) -> Chain {
-    let subject = |rule, direction, ipv6, to| whom.load(rule, direction, ipv6, to);
-    let unrestricted = subject(family("not restricted", ipv6), direction, ipv6, Reg(0));
-    let exact = peer(family("class of the peer", ipv6), direction, ipv6, Reg(0));
-    let block = family("class of its block", ipv6).meta(MetaKey::Mark, Reg(0)).is(Reg(0), &[0; 4]);
-    let block = peer(block, direction, ipv6, Reg(0));
-    let of_side = |place: fn(Direction, bool) -> Place| place(direction, ipv6);
-    let mut chain = Chain::regular()
-        .rule(unrestricted.not_in_set(Reg(0), of_side(Place::Subjects).name()).verdict(Verdict::Return))
-        .rule(to_mark(exact, Place::Peers(ipv6)))
-        .rule(to_mark(block, Place::Blocks(ipv6)));
-    let elsewhere = || {
-        let rule = subject(family("its rules are being replaced", ipv6), direction, ipv6, Reg(0));
-        rule.in_set(Reg(0), of_side(Place::Aside).name()).set_mark(!ASIDE, ASIDE)
-    };
-    let next = if ipv6 { 4 } else { 1 };
-    for pass in ["this class", "everybody else"] {
-        if pass == "everybody else" {
-            chain = chain.rule(clear_mark("everybody else"));
-        }
-        chain = chain.rule(elsewhere());
-        let pair = subject(family(pass, ipv6), direction, ipv6, Reg(0)).meta(MetaKey::Mark, Reg(next));
-        chain = chain.rule(to_mark(pair, of_side(Place::Functions)).goto(whom.decide_name(direction)));
-    }
-    chain.rule(unknown(whom, direction, options))
-}
-
-/// What the function in the mark decides.
-fn decide(whom: Subject, direction: Direction, options: &Options) -> Chain {
-    let key = |comment: &str| Rule::new(comment).meta(MetaKey::Mark, Reg(0));
-    let of_protocol = |comment: &str| key(comment).l4proto(Reg(1));
-    let port = whom.port(of_protocol("port"), Reg(2));
-    let range = whom.port(of_protocol("ports"), Reg(2));
-    let source = of_protocol("source ports").sport(Reg(2));
-    let both = whom.port(of_protocol("both ports").sport(Reg(2)), Reg(3));
-    let mut chain = Chain::regular()
-        .rule(to_mark(port, Place::Ports))
-        .rule(to_mark(range, Place::Ranges))
-        .rule(to_mark(source, Place::Sources))
-        .rule(to_mark(both, Place::Boxes))
-        .rule(to_mark(of_protocol("protocol"), Place::Protocols))
-        .rule(to_mark(key("any"), Place::Defaults));
-    if let Some(group) = options.log_refused {
-        let refusal = Refusal { judged: whom.judged(), direction, why: String::new() };
-        chain = chain.rule(refused("told").log(refusal.prefix(), group));
-    }
-    let decided = key("decided").vmap(Reg(0), whom.decisions().name());
-    chain.rule(decided).rule(unknown(whom, direction, options))
 }

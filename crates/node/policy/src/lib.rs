@@ -27,6 +27,7 @@ pub mod naive;
 mod number;
 mod object;
 mod options;
+mod overlay;
 mod peers;
 mod phases;
 mod plane;

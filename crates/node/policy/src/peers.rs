@@ -11,12 +11,17 @@ use std::{
     net::IpAddr,
 };
 
-use ipnet::IpNet;
 use model::policy::output::IpBlock;
-use node_nft::{Element, Key, Ranges};
+use node_nft::{Element, Key};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{compile::FeatureKey, layout::Place, mirror::Mirror, number};
+use crate::{
+    compile::FeatureKey,
+    layout::Place,
+    mirror::Mirror,
+    number,
+    overlay::{Overlay, Stretch},
+};
 
 /// Never 0, which stands for everybody else.
 pub type ClassId = u32;
@@ -34,13 +39,15 @@ pub struct Peers {
     features: FxHashMap<u32, Feature>,
     next: u32,
     addresses: BTreeMap<IpAddr, Address>,
-    /// Per family: disjoint, ascending.
-    ranges: [Vec<Stretch>; 2],
+    /// Blocks in use.
+    overlay: Overlay,
+    /// Class of each stretch of it, by its first address.
+    stretches: FxHashMap<IpAddr, ClassId>,
     classes: FxHashMap<Signature, ClassId>,
     by_id: FxHashMap<ClassId, Class>,
     by_feature: FxHashMap<u32, FxHashSet<ClassId>>,
     dirty: FxHashSet<IpAddr>,
-    /// Blocks that came or went, per family.
+    /// Blocks that came or went.
     dirty_blocks: Vec<IpBlock>,
 }
 
@@ -56,14 +63,6 @@ struct Address {
     /// Features that members give it, each as often as members do.
     given: Vec<(u32, u32)>,
     class: Option<ClassId>,
-}
-
-/// A range of addresses that are in the same blocks.
-struct Stretch {
-    first: IpAddr,
-    last: IpAddr,
-    features: Box<[u32]>,
-    class: ClassId,
 }
 
 struct Class {
@@ -92,6 +91,7 @@ impl Peers {
         let hash = number::hash(&format!("{key:?}"));
         self.features.insert(id, Feature { key: key.clone(), users: 1, hash });
         if let FeatureKey::Block(block) = key {
+            self.overlay.put(id, block);
             self.dirty_blocks.push(block.clone());
         }
         (id, true)
@@ -107,6 +107,7 @@ impl Peers {
         let feature = self.features.remove(&id).expect("it was there a moment ago");
         self.ids.remove(&feature.key);
         if let FeatureKey::Block(block) = feature.key {
+            self.overlay.remove(id, &block);
             self.dirty_blocks.push(block);
         }
         true
@@ -154,7 +155,10 @@ impl Peers {
     pub fn class_of(&self, address: IpAddr) -> ClassId {
         match self.addresses.get(&address).and_then(|known| known.class) {
             Some(class) => class,
-            None => self.stretch(address).map_or(0, |stretch| stretch.class),
+            None => {
+                let stretch = self.overlay.stretch(address);
+                stretch.and_then(|(first, _)| self.stretches.get(&first)).copied().unwrap_or(0)
+            }
         }
     }
 
@@ -194,8 +198,7 @@ impl Peers {
             return;
         }
         let mut features: Vec<u32> = given.iter().map(|(feature, _)| *feature).collect();
-        features
-            .extend(self.stretch(address).into_iter().flat_map(|stretch| stretch.features.iter().copied()));
+        features.extend(self.overlay.stretch(address).into_iter().flat_map(|(_, one)| one.blocks.iter()));
         features.sort_unstable();
         let class = self.class(Signature { ipv6: address.is_ipv6(), features: features.into() }, settled);
         if before == Some(class) {
@@ -207,47 +210,26 @@ impl Peers {
         mirror.put(place, Key::new().address(address), mark(class));
     }
 
-    fn stretch(&self, address: IpAddr) -> Option<&Stretch> {
-        let stretches = &self.ranges[usize::from(address.is_ipv6())];
-        let index = stretches.partition_point(|stretch| stretch.last < address);
-        stretches.get(index).filter(|stretch| stretch.first <= address)
-    }
-
-    /// O(blocks in use) for a family in which one came or went, and O(addresses within those).
+    /// O(addresses and stretches within the blocks that came or went).
     fn settle_blocks(&mut self, mirror: &mut Mirror, settled: &mut Settled) {
-        let changed = std::mem::take(&mut self.dirty_blocks);
-        for ipv6 in [false, true] {
-            let mut of_family = changed.iter().filter(|block| block.cidr.addr().is_ipv6() == ipv6).peekable();
-            if of_family.peek().is_none() {
+        for block in std::mem::take(&mut self.dirty_blocks) {
+            let within = block.cidr.network()..=block.cidr.broadcast();
+            self.dirty.extend(self.addresses.range(within).map(|(address, _)| *address));
+        }
+        for first in self.overlay.take_changed() {
+            let (ipv6, key) = (first.is_ipv6(), Key::new().address(first));
+            let Some(Stretch { last, blocks }) = self.overlay.get(first).cloned() else {
+                mirror.remove(Place::Blocks(ipv6), key);
+                let before = self.stretches.remove(&first);
+                self.unuse(before, settled);
                 continue;
-            }
-            for block in of_family {
-                let within = block.cidr.network()..=block.cidr.broadcast();
-                self.dirty.extend(self.addresses.range(within).map(|(address, _)| *address));
-            }
-            self.rebuild_ranges(ipv6, mirror, settled);
-        }
-    }
-
-    fn rebuild_ranges(&mut self, ipv6: bool, mirror: &mut Mirror, settled: &mut Settled) {
-        let blocks = self.features.iter().filter_map(|(id, feature)| match &feature.key {
-            FeatureKey::Block(block) if block.cidr.addr().is_ipv6() == ipv6 => Some((*id, block)),
-            _ => None,
-        });
-        let pieces = overlay(ipv6, blocks);
-        let place = Place::Blocks(ipv6);
-        for stretch in std::mem::take(&mut self.ranges[usize::from(ipv6)]) {
-            mirror.remove(place, Key::new().address(stretch.first));
-            self.unuse(Some(stretch.class), settled);
-        }
-        let mut stretches = Vec::with_capacity(pieces.len());
-        for (first, last, features) in pieces {
-            let class = self.class(Signature { ipv6, features: features.clone() }, settled);
+            };
+            let class = self.class(Signature { ipv6, features: blocks }, settled);
             self.by_id.get_mut(&class).expect("made or found right now").users += 1;
-            mirror.put(place, Key::new().address(first), mark(class).until(Key::new().address(last)));
-            stretches.push(Stretch { first, last, features, class });
+            mirror.put(Place::Blocks(ipv6), key, mark(class).until(Key::new().address(last)));
+            let before = self.stretches.insert(first, class);
+            self.unuse(before, settled);
         }
-        self.ranges[usize::from(ipv6)] = stretches;
     }
 
     fn class(&mut self, signature: Signature, settled: &mut Settled) -> ClassId {
@@ -291,66 +273,6 @@ impl Peers {
 
 fn mark(class: ClassId) -> Element {
     Element::value(Key::new().mark(class))
-}
-
-/// Blocks laid over each other: the ranges they cut out, each with the blocks it is in.
-fn overlay<'a>(
-    ipv6: bool,
-    blocks: impl Iterator<Item = (u32, &'a IpBlock)>,
-) -> Vec<(IpAddr, IpAddr, Box<[u32]>)> {
-    /// Where blocks begin, and where they are over.
-    #[derive(Default)]
-    struct Border {
-        begin: Vec<u32>,
-        end: Vec<u32>,
-    }
-    let mut borders: BTreeMap<IpAddr, Border> = BTreeMap::new();
-    let mut open_ended = Vec::new();
-    for (id, block) in blocks {
-        let except: Vec<IpNet> = block.except.clone();
-        let ranges = Ranges::new(ipv6, [block.cidr]).without(&Ranges::new(ipv6, except));
-        for (first, last) in ranges.iter() {
-            borders.entry(first).or_default().begin.push(id);
-            match successor(last) {
-                Some(next) => borders.entry(next).or_default().end.push(id),
-                None => open_ended.push(last),
-            }
-        }
-    }
-    let mut within: BTreeSet<u32> = BTreeSet::new();
-    let mut pieces = Vec::new();
-    let mut since: Option<IpAddr> = None;
-    for (address, border) in borders {
-        if let Some(first) = since.filter(|_| !within.is_empty()) {
-            let last = predecessor(address).expect("a later border than one before is not the first address");
-            pieces.push((first, last, within.iter().copied().collect()));
-        }
-        border.end.iter().for_each(|id| {
-            within.remove(id);
-        });
-        within.extend(border.begin);
-        since = Some(address);
-    }
-    if let (Some(first), Some(last)) = (since, open_ended.first())
-        && !within.is_empty()
-    {
-        pieces.push((first, *last, within.iter().copied().collect()));
-    }
-    pieces
-}
-
-fn successor(address: IpAddr) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(address) => u32::from(address).checked_add(1).map(|next| IpAddr::V4(next.into())),
-        IpAddr::V6(address) => u128::from(address).checked_add(1).map(|next| IpAddr::V6(next.into())),
-    }
-}
-
-fn predecessor(address: IpAddr) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(address) => u32::from(address).checked_sub(1).map(|next| IpAddr::V4(next.into())),
-        IpAddr::V6(address) => u128::from(address).checked_sub(1).map(|next| IpAddr::V6(next.into())),
-    }
 }
 
 #[cfg(test)]
