@@ -21,3 +21,4 @@ pub mod nft;
 pub mod policy;
 pub mod services;
 pub mod sysctl;
+mod urgent;

@@ -8,7 +8,7 @@ mod message;
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use netlink_sys::{Socket as RawSocket, SocketAddr};
@@ -16,6 +16,8 @@ use rustix::net::sockopt;
 
 pub use attr::{Attr, Attrs, Writer};
 pub use message::{Header, Message, MessageWriter, Messages};
+
+use crate::urgent::Urgent;
 
 /// How long a silent kernel is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -96,6 +98,13 @@ impl std::fmt::Display for Refusal {
         write!(f, "{}", io::Error::from_raw_os_error(self.errno))?;
         self.text.iter().try_for_each(|text| write!(f, ": {text}"))
     }
+}
+
+/// What became of a batch.
+pub struct Executed {
+    pub refusals: Vec<Refusal>,
+    /// How long the kernel worked on it, and kept others out.
+    pub took: Duration,
 }
 
 pub struct Socket {
@@ -224,9 +233,13 @@ impl Socket {
 
     /// As [`Self::execute_each`], for batches: the kernel may answer with refusals alone, all of them before the
     /// send returns.
-    pub fn execute_batch(&mut self, bytes: &[u8]) -> Result<Vec<Refusal>, NetlinkError> {
+    pub fn execute_batch(&mut self, bytes: &[u8]) -> Result<Executed, NetlinkError> {
         self.drain();
-        self.send(bytes)?;
+        let (urgent, started) = (Urgent::begin(), Instant::now());
+        let sent = self.send(bytes);
+        let took = started.elapsed();
+        drop(urgent);
+        sent?;
         let (mut refusals, mut answered) = (Vec::new(), false);
         while self.receive_now()? {
             for message in Messages::new(&self.buffer) {
@@ -237,7 +250,7 @@ impl Socket {
                 }
             }
         }
-        if answered { Ok(refusals) } else { Err(NetlinkError::Silent) }
+        if answered { Ok(Executed { refusals, took }) } else { Err(NetlinkError::Silent) }
     }
 
     /// Sends a request for a dump and feeds each answer to `each`. A dump that changes meanwhile begins anew, after

@@ -10,11 +10,7 @@ mod expression;
 mod monitor;
 mod number;
 
-use std::{
-    collections::BTreeMap,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, thread, time::Duration};
 
 use node_nft::{
     CurrentChain, CurrentSet, CurrentTable, Element, Elements, Family, Limits, Live, OWNER, Op, Plan,
@@ -22,7 +18,7 @@ use node_nft::{
 };
 
 use crate::netlink::{
-    Attrs, DUMP, Header, Message, MessageWriter, NetlinkError, REQUEST, Refusal, Socket, Writer,
+    Attrs, DUMP, Executed, Header, Message, MessageWriter, NetlinkError, REQUEST, Refusal, Socket, Writer,
 };
 use encode::Batch;
 
@@ -197,12 +193,11 @@ impl Nft {
         }
         let batch = Batch::new(table, transaction, self.socket.next_seq());
         self.socket.skip_to(batch.last_seq());
-        let started = Instant::now();
-        let refusals = self
+        let executed = self
             .socket
             .execute_batch(batch.as_bytes())
             .map_err(|source| CommitError::Netlink { table: table.clone(), source })?;
-        let took = started.elapsed();
+        let Executed { refusals, took } = executed;
         if let Some(refusal) = refusals.into_iter().next() {
             let index = batch.operation_of(refusal.seq);
             let operation = index.map_or("commit".into(), |index| transaction.ops[index].describe());

@@ -5,14 +5,14 @@ use crate::{Op, Transaction};
 /// How much one transaction may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Elements added or removed. At 1 to 3 µs each the default stays well below the 50 ms that no transaction may
-    /// hold the kernel's lock, on a slow or busy host too.
+    /// Elements added or removed. At 1 to 3 µs each the default stays well below the 10 ms that no transaction may
+    /// hold the kernel's lock, on a slow or busy host too; what a transaction costs beside its elements is a few of them.
     pub elements: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { elements: 8_192 }
+        Self { elements: 2_048 }
     }
 }
 

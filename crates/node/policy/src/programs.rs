@@ -3,6 +3,8 @@
 //! Holds, per program: the workloads' addresses it is in force for, and a [`Function`](crate::function::Function) for everybody
 //! and for each class that is treated otherwise.
 
+mod change;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -84,15 +86,29 @@ impl Record {
 }
 
 impl Programs {
+    /// In the place of one that the caller releases next, if there is one: who is the only one to use that has it changed. Otherwise
     /// O(classes that have a feature of the program), if it is new.
-    pub fn acquire(&mut self, program: Program, peers: &Peers, mirror: &mut Mirror) -> ProgramId {
+    pub fn acquire(
+        &mut self,
+        program: Program,
+        before: Option<ProgramId>,
+        peers: &Peers,
+        mirror: &mut Mirror,
+    ) -> ProgramId {
         if let Some(id) = self.ids.get(&program) {
             self.records.get_mut(id).expect("ids are of records").users += 1;
             return *id;
         }
+        let program = Arc::new(program);
+        let own = before.filter(|id| self.records.get(id).is_some_and(|record| record.users == 1));
+        if let Some(id) = own
+            && self.change(id, &program, peers, mirror)
+        {
+            self.records.get_mut(&id).expect("it was changed a moment ago").users += 1;
+            return id;
+        }
         let id = self.next;
         self.next += 1;
-        let program = Arc::new(program);
         let concern = Concern::new(&program);
         let of_everybody = concern.with(&[]);
         let everybody = self.functions.acquire(Function::new(&program, &of_everybody), mirror);

@@ -25,9 +25,11 @@ pub(super) const DIRECTIONS: [Direction; 2] = [Direction::Out, Direction::In];
 pub(super) struct Endpoint {
     interface: Option<String>,
     addresses: BTreeSet<IpAddr>,
-    /// By family, then out and in.
-    programs: [[Option<ProgramId>; 2]; 2],
+    programs: InForce,
 }
+
+/// By family, then out and in.
+type InForce = [[Option<ProgramId>; 2]; 2];
 
 /// A rule that applies, with what ranks it.
 pub(super) struct Ranked<'a> {
@@ -44,7 +46,7 @@ impl Plane {
     /// Brings what is enforced for the workload up to what is known of it.
     pub(super) fn refresh(&mut self, id: WorkloadId) {
         let old = self.endpoints.remove(&id).unwrap_or_default();
-        let new = if self.is_self(&id) { None } else { self.endpoint(&id) };
+        let new = if self.is_self(&id) { None } else { self.endpoint(&id, &old.programs) };
         self.host.note(&id, self.is_self(&id) && self.is_on_node(&id));
         let (before, after) =
             (&old.addresses, new.as_ref().map(|new| new.addresses.clone()).unwrap_or_default());
@@ -148,8 +150,8 @@ impl Plane {
         }
     }
 
-    /// `None` if the workload is not here.
-    fn endpoint(&mut self, id: &WorkloadId) -> Option<Endpoint> {
+    /// `None` if the workload is not here; `before`: what was in force, which is released next.
+    fn endpoint(&mut self, id: &WorkloadId, before: &InForce) -> Option<Endpoint> {
         let local = self.workloads.get(id);
         if local.is_none() && !self.is_on_node(id) {
             return None;
@@ -174,7 +176,8 @@ impl Plane {
                     }
                 };
                 if program.restricts() {
-                    let number = self.programs.acquire(program, &self.peers, &mut self.mirror);
+                    let before = before[usize::from(ipv6)][slot];
+                    let number = self.programs.acquire(program, before, &self.peers, &mut self.mirror);
                     programs[usize::from(ipv6)][slot] = Some(number);
                 }
             }

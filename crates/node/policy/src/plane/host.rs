@@ -88,7 +88,9 @@ impl Plane {
                 }
                 let fail_safes = self.host.fail_safes.as_ref();
                 let program = self.program(&sets, fail_safes, direction, ipv6, &ports);
-                programs[slot] = Some(self.programs.acquire(program, &self.peers, &mut self.mirror));
+                let before = old[usize::from(ipv6)][slot];
+                let number = self.programs.acquire(program, before, &self.peers, &mut self.mirror);
+                programs[slot] = Some(number);
             }
             self.host.programs[usize::from(ipv6)] = programs;
             self.put_in_force(layout::host(ipv6), programs);
