@@ -22,7 +22,7 @@ mod views;
 mod waves;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex},
 };
 
@@ -39,8 +39,9 @@ use bytes::Bytes;
 
 use crate::{
     dialect::{Dialect, DialectId},
+    few::Few,
     key::{Hash, Key, Revision},
-    object::{Content, Made},
+    object::{Content, Frameset},
 };
 
 /// Losses remembered, so that nodes which resume hear of them. Beyond, a node is compared by its digest.
@@ -56,7 +57,8 @@ pub struct Core {
     horizon: Revision,
     dialects: Vec<Arc<dyn Dialect>>,
     slots: HashMap<Key, Slot>,
-    objects: Vec<Option<Object>>,
+    /// Each on its own: as one piece they would be copied whenever there is no room for one more.
+    objects: Vec<Option<Box<Object>>>,
     free: Vec<Slot>,
     nodes: Nodes,
     views: Vec<View>,
@@ -75,8 +77,8 @@ struct Object {
     hash: Hash,
     /// When the content last changed.
     revision: Revision,
-    presence: BTreeMap<NodeIndex, Presence>,
-    made: Box<[Made]>,
+    presence: Few<NodeIndex, Presence>,
+    made: Frameset,
 }
 
 /// Who is to be woken.
@@ -215,11 +217,11 @@ impl Core {
     }
 
     fn object(&self, slot: Slot) -> &Object {
-        self.objects[slot as usize].as_ref().expect("views name only slots in use")
+        self.objects[slot as usize].as_deref().expect("views name only slots in use")
     }
 
     fn object_mut(&mut self, slot: Slot) -> &mut Object {
-        self.objects[slot as usize].as_mut().expect("views name only slots in use")
+        self.objects[slot as usize].as_deref_mut().expect("views name only slots in use")
     }
 }
 

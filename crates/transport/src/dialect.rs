@@ -6,8 +6,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::{
     digest::Buckets,
+    few::Members,
     key::{Hash, Key, Revision},
-    members::Members,
 };
 
 /// One or more gRPC frames.

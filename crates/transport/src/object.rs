@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use crate::{
     dialect::{Dialect, Frames},
+    few::Members,
     key::{Hash, Key, Revision},
-    members::Members,
 };
 
 /// Deltas kept of a set. A node further behind gets the whole set.
@@ -63,6 +63,19 @@ impl Difference {
 }
 
 impl Set {
+    /// A set that was not there before. What it is made of is kept as it is, and nobody is told of a difference.
+    pub fn new(hash: &mut Hash, members: impl IntoIterator<Item = Member>) -> Self {
+        let mut set = Self::default();
+        for Member { id, rest } in members {
+            if let Some(had) = set.members.get(&*id) {
+                hash.subtract(member_hash(&id, had));
+            }
+            hash.add(member_hash(&id, &rest));
+            set.members.insert(id, rest);
+        }
+        set
+    }
+
     /// Makes the members what they should be; says what that changed, and moves `hash` along.
     pub fn change(
         &mut self,
@@ -72,13 +85,13 @@ impl Set {
     ) -> Difference {
         let mut difference = Difference::default();
         for id in removed {
-            if let Some(rest) = self.members.remove(&id) {
+            if let Some(rest) = self.members.remove(&*id) {
                 hash.subtract(member_hash(&id, &rest));
                 difference.removed.insert(id);
             }
         }
         for Member { id, rest } in put {
-            match self.members.get(&id) {
+            match self.members.get(&*id) {
                 Some(had) if *had == rest => {
                     difference.removed.remove(&id);
                     continue;
@@ -118,7 +131,7 @@ impl Set {
         match self.deltas.back_mut().filter(|last| last.to == to) {
             Some(last) => {
                 for id in &difference.removed {
-                    last.put.remove(id);
+                    last.put.remove(&**id);
                 }
                 last.removed.extend(difference.removed);
                 for id in difference.put.keys() {
@@ -178,6 +191,22 @@ fn member_hash(id: &[u8], rest: &[u8]) -> Hash {
     Hash::of(&[b"member", id, rest])
 }
 
+/// The frames of an object in each dialect. Most objects are many and sent to nobody for a long time: until then there is no place
+/// for frames either.
+#[derive(Debug, Default)]
+pub(crate) struct Frameset(OnceLock<Box<[Made]>>);
+
+impl Frameset {
+    /// Of one of so many dialects.
+    pub fn of(&self, dialect: usize, dialects: usize) -> &Made {
+        &self.0.get_or_init(|| (0..dialects).map(|_| Made::default()).collect())[dialect]
+    }
+
+    pub fn forget_images(&mut self) {
+        self.0.get_mut().into_iter().flatten().for_each(Made::forget_image);
+    }
+}
+
 /// The frames of an object for one dialect, made when first needed.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
@@ -186,7 +215,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    pub fn forget_image(&mut self) {
+    fn forget_image(&mut self) {
         self.image.take();
     }
 
@@ -236,9 +265,8 @@ mod tests {
         way.change(&mut there, [member("x", "1"), member("y", "")], []);
         way.change(&mut there, [member("x", "2")], [Bytes::from("y")]);
         way.change(&mut there, [member("z", "")], []);
-        let mut straight = Set::default();
         let mut hash = empty_set_hash(&key);
-        straight.change(&mut hash, [member("z", ""), member("x", "2")], []);
+        let straight = Set::new(&mut hash, [member("x", "1"), member("z", ""), member("x", "2")]);
         assert_eq!(there, hash);
         assert_eq!(way.members, straight.members);
         assert_ne!(hash, empty_set_hash(&Key::new(crate::Kind(1), "b")));

@@ -314,6 +314,11 @@ impl Objects {
     }
 
     fn remember(&mut self, version: &Version) {
+        if !self.is_synced {
+            // Nobody has seen anything yet that they could come back to.
+            self.forgotten = self.revision;
+            return;
+        }
         let content = match &version.content {
             Content::Policy(policy) => Content::Policy(Arc::clone(policy)),
             Content::AppliedTo(_) => Content::AppliedTo(Members::default()),

@@ -6,8 +6,9 @@ use bytes::Bytes;
 
 use super::{Core, NodeIndex, Object, Presence, Slot};
 use crate::{
+    few::Few,
     key::{Hash, Key, Revision},
-    object::{Content, Made, Member, Set, empty_set_hash, object_hash},
+    object::{Content, Frameset, Member, Set, empty_set_hash, object_hash},
 };
 
 /// One change of one object. All changes of a batch reach a node in the same step.
@@ -117,14 +118,14 @@ impl Core {
         if let Some(slot) = self.slots.get(key) {
             return *slot;
         }
-        let object = Some(Object {
+        let object = Some(Box::new(Object {
             key: key.clone(),
             content: None,
             hash: Hash::default(),
             revision: self.head,
-            presence: Default::default(),
-            made: self.dialects.iter().map(|_| Made::default()).collect(),
-        });
+            presence: Few::default(),
+            made: Frameset::default(),
+        }));
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.objects[slot as usize] = object;
@@ -224,8 +225,8 @@ impl Step<'_> {
                 set.remember(from, next, object.hash, difference, dialects);
             }
         } else {
-            let (mut set, mut hash) = (Set::default(), empty_set_hash(&object.key));
-            set.change(&mut hash, put, []);
+            let mut hash = empty_set_hash(&object.key);
+            let set = Set::new(&mut hash, put);
             (object.content, object.hash) = (Some(Content::Set(set)), hash);
         }
         self.content_changed(slot, was);
@@ -236,9 +237,7 @@ impl Step<'_> {
         self.changed = true;
         let next = self.core.next();
         let object = self.core.object_mut(slot);
-        for made in &mut object.made {
-            made.forget_image();
-        }
+        object.made.forget_images();
         let (before, hash, holders) = (object.revision, object.hash, object.holders());
         object.revision = next;
         for (node, since) in holders {
@@ -261,9 +260,7 @@ impl Step<'_> {
         }
         let object = self.core.object_mut(slot);
         object.content = None;
-        for made in &mut object.made {
-            made.forget_image();
-        }
+        object.made.forget_images();
         self.core.free_if_unknown(slot);
     }
 
@@ -336,7 +333,7 @@ impl Step<'_> {
     fn miss(&mut self, slot: Slot) {
         let (next, everyone) = (self.core.next(), NodeIndex::EVERYONE);
         let object = self.core.object_mut(slot);
-        if object.presence.contains_key(&everyone) {
+        if object.presence.get(&everyone).is_some() {
             return;
         }
         object.presence.insert(everyone, Presence::Lost { at: next });

@@ -222,7 +222,7 @@ impl<'a> Draft<'a> {
                 continue;
             };
             let held_at = at.filter(|at| since <= *at);
-            let made = &object.made[self.dialect.0];
+            let made = object.made.of(self.dialect.0, core.dialects.len());
             frames_since(&mut self.frames, (&object.key, object.hash, content, made), held_at, dialect);
         }
     }
@@ -232,9 +232,9 @@ impl<'a> Draft<'a> {
         // Kinds downwards; names in any order that is always the same.
         for slot in slots.into_iter().rev() {
             let object = self.core.object(slot);
-            let removal =
-                object.made[self.dialect.0].removal(&object.key, &*self.core.dialects[self.dialect.0]);
-            self.frames.extend(removal.cloned());
+            let (dialect, dialects) = (self.dialect.0, &self.core.dialects);
+            let made = object.made.of(dialect, dialects.len());
+            self.frames.extend(made.removal(&object.key, &*dialects[dialect]).cloned());
         }
     }
 
