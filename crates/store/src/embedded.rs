@@ -58,7 +58,7 @@ use crate::api::{
 pub struct Options {
     /// The store's own directory; made if absent.
     pub dir: PathBuf,
-    /// redb's page cache. Objects are not kept in memory otherwise.
+    /// redb's page cache, above the kernel's. Objects are not kept in memory otherwise.
     pub cache_bytes: usize,
     /// Transactions that may wait for the writer; a caller beyond that waits for a place.
     pub queue_depth: usize,
@@ -80,7 +80,7 @@ impl Options {
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
-            cache_bytes: 64 << 20,
+            cache_bytes: 16 << 20,
             // Four full batches: deep enough that the writer never starves, shallow enough that the wait stays short.
             queue_depth: 4096,
             log_revisions: 100_000,

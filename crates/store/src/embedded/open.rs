@@ -27,6 +27,8 @@ use crate::api::Cause;
 pub(super) const FILE: &str = "store.redb";
 const NEW_FILE: &str = "store.redb.new";
 const LOCK_FILE: &str = "store.lock";
+/// Of the handle that looks at every page once.
+const CHECK_CACHE_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Error)]
 pub enum OpenError {
@@ -112,7 +114,8 @@ fn acknowledged(lock: &File) -> u64 {
 pub(super) fn open(dir: &Path, cache_bytes: usize, verify: bool) -> Result<(Db, State), OpenError> {
     let lock = lock(dir)?;
     let path = dir.join(FILE);
-    if !path.try_exists().map_err(io_error(&path))? {
+    let is_new = !path.try_exists().map_err(io_error(&path))?;
+    if is_new {
         let acknowledged = acknowledged(&lock);
         if acknowledged > 0 {
             return Err(OpenError::Lost { file: path, found: 0, acknowledged });
@@ -126,30 +129,32 @@ pub(super) fn open(dir: &Path, cache_bytes: usize, verify: bool) -> Result<(Db, 
         let source = Arc::new(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is empty"));
         return Err(OpenError::Corrupted { file: path, source });
     }
-    let repaired = Arc::new(AtomicBool::new(false));
+    if verify && !is_new {
+        check_pages(&path)?;
+    }
     let file = path.clone();
-    let repairing = Arc::clone(&repaired);
-    let opener: OpenFile = Arc::new(move || builder(cache_bytes, &repairing).open(&file));
-    open_with(&path, opener, lock, verify, &repaired)
+    let opener: OpenFile = Arc::new(move || builder(cache_bytes, &Arc::default()).open(&file));
+    open_with(&path, opener, lock)
+}
+
+/// Verifies every checksum. Each page is looked at once, so none is worth keeping: this handle has next to no cache, and what it has
+/// goes with it.
+fn check_pages(path: &Path) -> Result<(), OpenError> {
+    let repaired = Arc::new(AtomicBool::new(false));
+    let checked = guarded(|| {
+        let mut database = builder(CHECK_CACHE_BYTES, &repaired).open(path)?;
+        // After an unclean end redb has verified every checksum itself.
+        if !repaired.load(Ordering::Relaxed) && !database.check_integrity()? {
+            tracing::warn!(path = %path.display(), "free space of the store file was rebuilt, no data was touched");
+        }
+        Ok(())
+    });
+    checked.map_err(|error| open_error(path, error))
 }
 
 /// The part after the file exists; the tests call it with a faulty disk behind `opener`.
-pub(super) fn open_with(
-    path: &Path,
-    opener: OpenFile,
-    lock: Lock,
-    verify: bool,
-    repaired: &AtomicBool,
-) -> Result<(Db, State), OpenError> {
-    let database = guarded(|| {
-        let mut database = opener()?;
-        // After an unclean end redb has verified every checksum itself.
-        if verify && !repaired.load(Ordering::Relaxed) && !database.check_integrity()? {
-            tracing::warn!(path = %path.display(), "free space of the store file was rebuilt, no data was touched");
-        }
-        Ok(database)
-    })
-    .map_err(|error| open_error(path, error))?;
+pub(super) fn open_with(path: &Path, opener: OpenFile, lock: Lock) -> Result<(Db, State), OpenError> {
+    let database = guarded(|| Ok(opener()?)).map_err(|error| open_error(path, error))?;
     let acknowledged = acknowledged(&lock);
     let db = Db::new(path.to_owned(), opener, database, lock);
     let file = path.to_owned();

@@ -101,7 +101,7 @@ impl Disk {
             Arc::new(move || Builder::new().create_with_backend(disk.clone()));
         let lock = open::lock(dir).unwrap();
         let path = dir.join("simulated");
-        let (db, state) = open::open_with(&path, opener, lock, false, &AtomicBool::new(false)).unwrap();
+        let (db, state) = open::open_with(&path, opener, lock).unwrap();
         Store::new(Embedded::start(Options::new(dir), db, state).unwrap())
     }
 }
