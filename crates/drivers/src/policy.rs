@@ -14,6 +14,7 @@
 //! one set of updates. Before the first complete state, of the store and of all clusters, nothing is told to consumers: an empty
 //! engine must not look like an empty cluster. Not here: how objects are stored (`objects`), what they mean (`policy`).
 
+mod names;
 mod observed;
 mod state;
 
@@ -31,6 +32,7 @@ use model::policy::{
     Object, ObjectId,
     output::{Identifier, Problem, Update},
 };
+use names::Names;
 use observed::Observed;
 use parking_lot::Mutex;
 use policy::{
@@ -172,7 +174,7 @@ impl Policy {
             objects,
             consumers,
             followers,
-            known: BTreeSet::new(),
+            known: Names::default(),
             listed: None,
             derived: BTreeMap::new(),
             derivations,
@@ -305,9 +307,9 @@ struct Driver {
     consumers: Vec<Box<dyn Consumer>>,
     followers: Vec<Box<dyn ObjectFollower>>,
     /// What the engine holds, to find out what is gone when the state is told anew.
-    known: BTreeSet<ObjectId>,
+    known: Names,
     /// What the state that is being told holds; none between states.
-    listed: Option<BTreeSet<ObjectId>>,
+    listed: Option<Names>,
     derived: BTreeMap<ObjectId, Object>,
     derivations: mpsc::UnboundedReceiver<Derived>,
     stored: Objects,
@@ -368,7 +370,7 @@ impl Driver {
         match step {
             Step::Begin => {
                 // Of nothing nothing can be gone.
-                self.listed = (!self.known.is_empty()).then(BTreeSet::new);
+                self.listed = (!self.known.is_empty()).then(Names::default);
                 self.policy.read.store(0, Relaxed);
             }
             Step::Apply(entry) => {
@@ -387,7 +389,7 @@ impl Driver {
             }
             Step::Complete { revision } => {
                 if let Some(listed) = self.listed.take() {
-                    let gone: Vec<_> = self.known.difference(&listed).cloned().collect();
+                    let gone = self.known.without(&listed);
                     gone.iter().for_each(|id| self.delete(id));
                 }
                 return Some(revision);
@@ -407,9 +409,9 @@ impl Driver {
             }
             self.policy.states.lock().unreadable(id, unreadable);
         }
-        self.known.insert(id.clone());
+        self.known.insert(id);
         if let Some(listed) = &mut self.listed {
-            listed.insert(id.clone());
+            listed.insert(id);
         }
     }
 
@@ -507,11 +509,13 @@ impl Driver {
     /// What consumers hear of one drain is one step, but for the first state. Followers come last: what they tell of an object is told when all that applies to it has been.
     async fn drain(&mut self) {
         let most = if self.policy.is_synced() { usize::MAX } else { PARCEL };
+        let mut updates: Vec<Update> = Vec::new();
         loop {
-            let updates: Vec<Update> = {
+            updates.clear();
+            {
                 let mut engine = self.policy.engine.lock();
-                std::iter::from_fn(|| engine.poll_update()).take(most).collect()
-            };
+                updates.extend(std::iter::from_fn(|| engine.poll_update()).take(most));
+            }
             if updates.is_empty() {
                 break;
             }

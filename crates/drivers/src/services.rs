@@ -27,6 +27,7 @@ use model::{
 };
 use node_services::evaluate::NotUnderstood;
 use parking_lot::{Mutex, RwLock};
+use prost::Message as _;
 use tokio::sync::Notify;
 use wire::{
     service::node_service,
@@ -133,9 +134,11 @@ impl Feed {
         if known.is_none() && pods.is_empty() {
             return self.told.remove(&node).then(|| objects::remove(ObjectKind::NodeFacts, &node));
         }
-        let facts = NodeFacts { pods, ..known.unwrap_or_default() };
+        // Pods are the last field, and encoded already.
+        let mut facts = known.unwrap_or_default().encode_to_vec();
+        facts.extend(pods);
         let span = SpanChange::Nodes([Arc::clone(&node)].into());
-        let put = objects::put(ObjectKind::NodeFacts, &node, &facts, span);
+        let put = objects::put_encoded(ObjectKind::NodeFacts, &node, facts, span);
         self.told.insert(node);
         Some(put)
     }

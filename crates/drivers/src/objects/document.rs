@@ -116,16 +116,18 @@ impl Document {
         filled("uid") && filled("resourceVersion")
     }
 
-    /// The document without what the store fills in and what clusters add on export.
-    pub(super) fn essence(&self) -> Value {
-        let mut json = self.json.clone();
-        let metadata = metadata(&mut json);
-        for field in
-            ["uid", "generation", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"]
-        {
-            metadata.remove(field);
-        }
-        json
+    /// Whether it says the same as another, but for what the store fills in and what clusters add on export.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let (Value::Object(these), Value::Object(those)) = (&self.json, &other.json) else {
+            return self.json == other.json;
+        };
+        written(these).eq(written(those)) && written_metadata(these).eq(written_metadata(those))
+    }
+
+    /// Whether what stands there is filled in by the store, or added by clusters on export.
+    pub(super) fn is_filled_in(path: &str) -> bool {
+        let field = path.strip_prefix("metadata.").and_then(|rest| rest.split(['.', '[']).next());
+        field.is_some_and(|field| FILLED_IN.contains(&field))
     }
 
     /// As it was read, by whoever knows its kind.
@@ -159,6 +161,19 @@ impl Document {
         metadata.generation = generation;
         Self { object, id: self.id.clone(), json, unknown: self.unknown.clone() }
     }
+}
+
+/// Of metadata, what no user writes.
+const FILLED_IN: [&str; 6] =
+    ["uid", "generation", "resourceVersion", "creationTimestamp", "managedFields", "selfLink"];
+
+fn written(document: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    document.iter().filter(|(field, _)| *field != "metadata")
+}
+
+fn written_metadata(document: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    let metadata = document.get("metadata").and_then(Value::as_object).into_iter().flatten();
+    metadata.filter(|(field, _)| !FILLED_IN.contains(&field.as_str()))
 }
 
 fn parse(json: &Value) -> Result<Object, DocumentError> {
@@ -206,11 +221,19 @@ pub(super) fn set_of(entry: &Entry) -> Option<String> {
     serde_json::from_slice::<Set>(&entry.value).ok().map(|envelope| envelope.set)
 }
 
-#[derive(Serialize, serde::Deserialize)]
+#[derive(serde::Deserialize)]
 struct Envelope {
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default)]
     set: String,
     document: Value,
+}
+
+/// The same, to be written.
+#[derive(Serialize)]
+struct Enveloped<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    set: &'a str,
+    document: &'a Value,
 }
 
 /// The object of an entry that is of this kind and known as a whole, read at once: no document is made. None of every other.
@@ -292,7 +315,7 @@ impl Stored {
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let envelope = Envelope { set: self.set.clone(), document: self.document.json.clone() };
+        let envelope = Enveloped { set: &self.set, document: &self.document.json };
         serde_json::to_vec(&envelope).expect("JSON values have no odd keys")
     }
 }
@@ -345,6 +368,31 @@ mod tests {
             (Kind::Node, format!(r#"{{"document":{pod}}}"#)),
         ] {
             assert_eq!(known_object(kind, &stored(&envelope)), None, "{envelope}");
+        }
+    }
+
+    #[test]
+    fn what_the_store_fills_in_makes_no_difference() {
+        let pod = |metadata: &str| {
+            read(&format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"a"{metadata}}}}}"#))
+                .unwrap()
+        };
+        let plain = pod("");
+        assert!(
+            plain.is_like(&pod(
+                r#","uid":"u","generation":3,"resourceVersion":"7","managedFields":[{"x":1}]"#
+            ))
+        );
+        assert!(!plain.is_like(&pod(r#","labels":{"uid":"u"}"#)));
+        for (path, is_filled_in) in [
+            ("metadata.uid", true),
+            ("metadata.managedFields[0].x", true),
+            ("metadata.labels.uid", false),
+            ("metadata.name", false),
+            ("uid", false),
+            ("metadata", false),
+        ] {
+            assert_eq!(Document::is_filled_in(path), is_filled_in, "{path}");
         }
     }
 

@@ -32,7 +32,7 @@ pub struct Applied {
 /// How much is told of what becomes of an object. To compare documents costs more than all else that is done with new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What becomes of it, and nothing else: of a dry run, which is on no record.
+    /// What becomes of it, and nothing else: of a dry run, which is on no record and stores nothing.
     Outcome,
     /// What the record is to say.
     Record,
@@ -75,6 +75,8 @@ pub(super) fn apply(documents: &[Document], set: &str, found: &Found, detail: De
     for document in documents {
         let current = found.get(document.id()).map(|(stored, _)| stored.as_ref());
         let (outcome, stored) = match current {
+            // Nobody asks for what would be stored.
+            None if detail == Detail::Outcome => (Outcome::Created, None),
             None => (Outcome::Created, Some(created(document, set))),
             Some(None) => (Outcome::Configured, Some(created(document, set))),
             Some(Some(current)) => match replaced(current, document, set) {
@@ -126,8 +128,9 @@ fn applied(
         let change = Change { before, ..Change::named(id, what) };
         return Applied { id: id.clone(), outcome, difference: String::new(), change };
     }
-    let essence = |stored: Option<&Stored>| stored.map(|stored| stored.document.essence());
-    let fields = compare(essence(old).as_ref(), essence(new).as_ref());
+    let [old, new] = [old, new].map(|stored| stored.map(|stored| stored.document.json()));
+    let mut fields = compare(old, new);
+    fields.retain(|field| !Document::is_filled_in(&field.path));
     let difference = if detail == Detail::Everything { text(&fields) } else { String::new() };
     let change = Change { before, after, ..Change::named(id, what).with_fields(fields) };
     Applied { id: id.clone(), outcome, difference, change }
@@ -144,7 +147,7 @@ fn replaced(current: &Stored, document: &Document, set: &str) -> Option<Stored> 
     let (old, new) = (current.document.object().metadata(), document.object().metadata());
     let other_uid = !new.uid.is_empty() && new.uid != old.uid;
     let set = if set.is_empty() { &current.set } else { set };
-    let differs = current.document.essence() != document.essence();
+    let differs = !current.document.is_like(document);
     if !differs && !other_uid && *set == current.set && new.generation <= old.generation {
         return None;
     }

@@ -22,13 +22,22 @@ pub struct PolicyState {
 /// All policies, kept up to date from the engine's updates.
 #[derive(Default)]
 pub struct States {
-    policies: BTreeMap<ObjectId, PolicyState>,
-    /// Whose span each has: of several policies under one name, one after the other, the newest one's.
-    newest: BTreeMap<ObjectId, Identifier>,
+    policies: BTreeMap<ObjectId, Kept>,
     /// Objects that cannot be read, of any kind, and what is told of each.
     unreadable: BTreeMap<ObjectId, String>,
     /// Names that a stored object and one of a cluster have.
     twice: BTreeSet<ObjectId>,
+}
+
+/// A policy's state in little room: there are very many, and most of them are on few nodes.
+#[derive(Default)]
+struct Kept {
+    generation: i64,
+    /// Ascending.
+    span: Vec<Arc<str>>,
+    problems: Vec<Problem>,
+    /// Whose span it is: of several policies under one name, one after the other, the newest one's.
+    newest: Option<Identifier>,
 }
 
 impl States {
@@ -40,7 +49,6 @@ impl States {
 
     pub(super) fn gone(&mut self, id: &ObjectId) {
         self.policies.remove(id);
-        self.newest.remove(id);
         self.unreadable.remove(id);
     }
 
@@ -88,22 +96,23 @@ impl States {
             namespace: source.namespace.to_string(),
             name: source.name.to_string(),
         };
-        let Some(state) = self.policies.get_mut(&id) else { return };
+        let Some(kept) = self.policies.get_mut(&id) else { return };
+        let is_newest = kept.newest.as_ref() == Some(&update.uid);
         if update.change == Change::Removed {
             // A policy's end may be told after the beginning of the next one of its name.
-            if self.newest.get(&id) == Some(&update.uid) {
-                state.span.clear();
+            if is_newest {
+                kept.span.clear();
             }
             return;
         }
-        if self.newest.get(&id) != Some(&update.uid) {
-            state.span.clear();
-            self.newest.insert(id, update.uid.clone());
+        if !is_newest {
+            kept.span.clear();
+            kept.newest = Some(update.uid.clone());
         }
-        for key in update.span_removed.iter() {
-            state.span.remove(key);
-        }
-        state.span.extend(update.span_added.iter().cloned());
+        kept.span.retain(|key| update.span_removed.binary_search(key).is_err());
+        kept.span.extend(update.span_added.iter().cloned());
+        kept.span.sort_unstable();
+        kept.span.dedup();
     }
 
     pub(super) fn faulty(&self) -> Vec<(ObjectId, Vec<Problem>)> {
@@ -119,18 +128,21 @@ impl States {
 
     /// One policy, and whose span it has: none as long as no place needs it.
     pub(super) fn get(&self, id: &ObjectId) -> Option<(PolicyState, Option<Identifier>)> {
-        let state = self.told(id, self.policies.get(id)?);
-        Some((state, self.newest.get(id).cloned()))
+        let kept = self.policies.get(id)?;
+        Some((self.told(id, kept), kept.newest.clone()))
     }
 
     /// The policy's name to nodes, if it is to be enforced at this one.
     pub(super) fn uid_at(&self, id: &ObjectId, node: &str) -> Option<Identifier> {
-        let is_there = self.policies.get(id).is_some_and(|state| state.span.contains(node));
-        is_there.then(|| self.newest.get(id).cloned()).flatten()
+        let kept = self.policies.get(id)?;
+        kept.span.binary_search_by(|key| (**key).cmp(node)).ok()?;
+        kept.newest.clone()
     }
 
-    fn told(&self, id: &ObjectId, state: &PolicyState) -> PolicyState {
-        let mut state = state.clone();
+    fn told(&self, id: &ObjectId, kept: &Kept) -> PolicyState {
+        let Kept { generation, span, problems, .. } = kept;
+        let span = span.iter().cloned().collect();
+        let mut state = PolicyState { generation: *generation, span, problems: problems.clone() };
         if let Some(told) = self.unreadable.get(id) {
             state.problems.insert(0, Problem::new("", told.clone()));
         }
@@ -139,9 +151,9 @@ impl States {
 
     /// Each policy as it is named, with what is another one whenever it changes.
     pub(super) fn versions(&self) -> Vec<(String, String)> {
-        let version = |(id, state): (&ObjectId, &PolicyState)| {
-            let uid = self.newest.get(id).map(ToString::to_string).unwrap_or_default();
-            (id.to_string(), format!("{uid}/{}", state.generation))
+        let version = |(id, kept): (&ObjectId, &Kept)| {
+            let uid = kept.newest.as_ref().map(ToString::to_string).unwrap_or_default();
+            (id.to_string(), format!("{uid}/{}", kept.generation))
         };
         self.policies.iter().map(version).collect()
     }

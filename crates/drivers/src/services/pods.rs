@@ -1,4 +1,7 @@
 //! The Pods of each node that have been taken into account: nodes open those, and no others.
+//!
+//! In: objects. Out: what a node is told of its Pods, and which nodes are to be told. Holds: each Pod as it is told, since a node is
+//! told of all its Pods whenever one of them changes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -7,22 +10,18 @@ use std::{
 };
 
 use model::policy::{Kind, Object, ObjectId, workload::Pod};
+use prost::encoding::message;
 use wire::{node::octets, trestle::v1::NodePod};
 
-/// Namespace and name. Each Pod is in two maps under one.
-type PodName = Arc<(String, String)>;
-
-/// What a node is told of a Pod beside its name.
-#[derive(Debug, PartialEq, Eq)]
-struct Place {
-    uid: Box<str>,
-    addresses: Box<[IpAddr]>,
-}
+/// Of `pods` in `NodeFacts`.
+const FIELD: u32 = 4;
 
 #[derive(Debug, Default)]
 pub struct Covered {
-    by_node: BTreeMap<Arc<str>, BTreeMap<PodName, Place>>,
-    places: HashMap<PodName, Arc<str>>,
+    /// Nodes, their Pods by `namespace/name`, and how each Pod stands among the facts of its node, encoded.
+    by_node: HashMap<Arc<str>, BTreeMap<Arc<str>, Box<[u8]>>>,
+    /// Where each Pod is.
+    places: HashMap<Arc<str>, Arc<str>>,
     /// Nodes whose Pods are others than when they were last asked for.
     dirty: BTreeSet<Arc<str>>,
 }
@@ -30,51 +29,53 @@ pub struct Covered {
 impl Covered {
     pub fn apply(&mut self, object: &Object) {
         if let Object::Pod(pod) = object {
-            let name = Arc::new((pod.metadata.namespace.clone(), pod.metadata.name.clone()));
+            let name = name(&pod.metadata.namespace, &pod.metadata.name);
             // On the node's own network it is the node, and one that has ended has no link any more.
             let is_here =
                 !(pod.spec.node_name.is_empty() || pod.spec.host_network || pod.status.is_terminated());
-            self.put(name, is_here.then(|| (pod.spec.node_name.as_str(), covered(pod))));
+            self.put(&name, is_here.then(|| (pod.spec.node_name.as_str(), told(pod))));
         }
     }
 
     pub fn delete(&mut self, id: &ObjectId) {
         if id.kind == Kind::Pod {
-            self.put(Arc::new((id.namespace.clone(), id.name.clone())), None);
+            self.put(&name(&id.namespace, &id.name), None);
         }
     }
 
-    fn put(&mut self, name: PodName, place: Option<(&str, Place)>) {
-        let before = self.places.remove(&name);
-        if let Some(node) = before.filter(|node| place.as_ref().is_none_or(|(now, _)| **now != **node)) {
-            let pods = self.by_node.entry(Arc::clone(&node)).or_default();
-            pods.remove(&name);
-            if pods.is_empty() {
-                self.by_node.remove(&node);
+    fn put(&mut self, name: &str, place: Option<(&str, Box<[u8]>)>) {
+        let before = self.places.get(name);
+        let left = before.filter(|node| place.as_ref().is_none_or(|(now, _)| **now != ***node)).cloned();
+        if let Some(node) = left {
+            self.places.remove(name);
+            if let Some(pods) = self.by_node.get_mut(&node) {
+                pods.remove(name);
+                if pods.is_empty() {
+                    self.by_node.remove(&node);
+                }
             }
             self.dirty.insert(node);
         }
-        if let Some((node, pod)) = place {
-            let known = self.by_node.get_key_value(node).map(|(node, _)| Arc::clone(node));
-            let node = known.unwrap_or_else(|| node.into());
-            let pods = self.by_node.entry(Arc::clone(&node)).or_default();
-            let name = pods.get_key_value(&name).map_or(name, |(known, _)| Arc::clone(known));
-            if pods.get(&name) != Some(&pod) {
+        let Some((node, pod)) = place else { return };
+        let known = self.by_node.get_key_value(node).map(|(node, _)| Arc::clone(node));
+        let node = known.unwrap_or_else(|| node.into());
+        let pods = self.by_node.entry(Arc::clone(&node)).or_default();
+        match pods.get_mut(name) {
+            Some(known) if *known == pod => return,
+            Some(known) => *known = pod,
+            None => {
+                let name: Arc<str> = name.into();
                 pods.insert(Arc::clone(&name), pod);
-                self.dirty.insert(Arc::clone(&node));
+                self.places.insert(name, Arc::clone(&node));
             }
-            self.places.insert(name, node);
         }
+        self.dirty.insert(node);
     }
 
-    pub fn of(&self, node: &str) -> Vec<NodePod> {
-        let pod = |(name, place): (&PodName, &Place)| NodePod {
-            namespace: name.0.clone(),
-            name: name.1.clone(),
-            uid: place.uid.to_string(),
-            addresses: place.addresses.iter().copied().map(octets).collect(),
-        };
-        self.by_node.get(node).into_iter().flatten().map(pod).collect()
+    /// A node's Pods, as they stand at the end of its facts; empty if there are none.
+    pub fn of(&self, node: &str) -> Vec<u8> {
+        let pods = self.by_node.get(node).into_iter().flat_map(BTreeMap::values);
+        pods.flat_map(|pod| pod.iter().copied()).collect()
     }
 
     pub fn take_dirty(&mut self) -> BTreeSet<Arc<str>> {
@@ -82,14 +83,29 @@ impl Covered {
     }
 }
 
-fn covered(pod: &Pod) -> Place {
+fn name(namespace: &str, name: &str) -> String {
+    [namespace, "/", name].concat()
+}
+
+fn told(pod: &Pod) -> Box<[u8]> {
     let addresses = pod.status.addresses().filter_map(|text| text.parse::<IpAddr>().ok());
-    Place { uid: pod.metadata.uid.as_str().into(), addresses: addresses.collect() }
+    let pod = NodePod {
+        namespace: pod.metadata.namespace.clone(),
+        name: pod.metadata.name.clone(),
+        uid: pod.metadata.uid.clone(),
+        addresses: addresses.map(octets).collect(),
+    };
+    let mut encoded = Vec::with_capacity(message::encoded_len(FIELD, &pod));
+    message::encode(FIELD, &pod, &mut encoded);
+    encoded.into()
 }
 
 #[cfg(test)]
 mod tests {
     use model::policy::workload::{PodIp, PodSpec, PodStatus};
+
+    use prost::Message as _;
+    use wire::trestle::v1::NodeFacts;
 
     use super::*;
 
@@ -103,8 +119,12 @@ mod tests {
         Object::Pod(pod)
     }
 
+    fn pods(covered: &Covered, node: &str) -> Vec<NodePod> {
+        NodeFacts::decode(&*covered.of(node)).unwrap().pods
+    }
+
     fn names(covered: &Covered, node: &str) -> Vec<String> {
-        covered.of(node).into_iter().map(|pod| pod.name).collect()
+        pods(covered, node).into_iter().map(|pod| pod.name).collect()
     }
 
     #[test]
@@ -113,7 +133,7 @@ mod tests {
         covered.apply(&pod("a", "n1", "10.0.0.1"));
         covered.apply(&pod("b", "", "10.0.0.2"));
         assert_eq!(covered.take_dirty(), ["n1".into()].into());
-        assert_eq!(covered.of("n1")[0].addresses, [vec![10, 0, 0, 1]]);
+        assert_eq!(pods(&covered, "n1")[0].addresses, [vec![10, 0, 0, 1]]);
         covered.apply(&pod("a", "n1", "10.0.0.1"));
         assert!(covered.take_dirty().is_empty(), "nothing new");
         covered.apply(&pod("a", "n2", "10.0.0.1"));

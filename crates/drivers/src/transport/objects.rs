@@ -17,7 +17,12 @@ pub fn put_policy(name: &str, policy: &NodePolicy, span: SpanChange) -> Change {
 
 /// Puts another object that is one piece, or replaces it.
 pub fn put(kind: ObjectKind, name: &str, message: &impl prost::Message, span: SpanChange) -> Change {
-    Change::Put { key: key(kind, name), payload: message.encode_to_vec().into(), span }
+    put_encoded(kind, name, message.encode_to_vec(), span)
+}
+
+/// The same of one whose encoding is there.
+pub fn put_encoded(kind: ObjectKind, name: &str, message: Vec<u8>, span: SpanChange) -> Change {
+    Change::Put { key: key(kind, name), payload: message.into(), span }
 }
 
 /// Puts a set, or makes its members these.

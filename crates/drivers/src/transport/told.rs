@@ -7,6 +7,7 @@
 
 use std::{
     collections::{HashSet, VecDeque},
+    fmt::Write as _,
     fs::{File, OpenOptions},
     io::{self, Write as _},
     path::PathBuf,
@@ -61,7 +62,7 @@ impl Told {
         let mut text = String::new();
         for name in names {
             if !self.present.contains(&name) {
-                text.push_str(&name.line());
+                name.write(&mut text);
                 self.lines += 1;
                 self.present.insert(name);
             }
@@ -106,9 +107,9 @@ impl Told {
     fn rewrite(&mut self) {
         let mut seen = HashSet::new();
         let gone = self.gone.iter().filter(|name| !self.present.contains(name) && seen.insert(*name));
-        let lines: Vec<_> = gone.chain(&self.present).map(Name::line).collect();
-        self.lines = lines.len();
-        match files::write(&self.path, lines.concat().as_bytes()) {
+        let mut text = String::new();
+        self.lines = gone.chain(&self.present).map(|name| name.write(&mut text)).count();
+        match files::write(&self.path, text.as_bytes()) {
             Ok(()) => self.file = append(&self.path),
             Err(err) => self.fail(&err),
         }
@@ -128,8 +129,9 @@ fn append(path: &std::path::Path) -> Option<File> {
 }
 
 impl Name {
-    fn line(&self) -> String {
-        format!("{} {}\n", self.kind.word(), self.name)
+    /// A line of it.
+    fn write(&self, text: &mut String) {
+        writeln!(text, "{} {}", self.kind.word(), self.name).expect("a String takes everything");
     }
 
     /// A line that was cut, or is of another version, is passed over.

@@ -50,11 +50,16 @@ type PodId = (Arc<str>, Arc<str>);
 /// Namespace, key and value of a label.
 type Pair = (Arc<str>, String, String);
 
+/// Labels of the Pods of one namespace, and the names of those that have each.
+type ByLabel = HashMap<(String, String), BTreeSet<Arc<str>>>;
+
 /// All Pods with their indices.
 #[derive(Debug, Default)]
 pub struct Pods {
     pods: BTreeMap<PodId, Entry>,
-    by_label: HashMap<Pair, BTreeSet<Arc<str>>>,
+    /// Of namespaces in which some service has selected Pods: in most there is none.
+    by_label: HashMap<Arc<str>, ByLabel>,
+    /// Those that serve.
     by_node: HashMap<String, BTreeSet<PodId>>,
     /// Services by the first label of their selector.
     by_selector: HashMap<Pair, BTreeSet<Arc<str>>>,
@@ -76,12 +81,13 @@ impl Pods {
     /// Returns the services that the Pod served before.
     pub fn put(&mut self, namespace: &str, name: &str, facts: PodFacts) -> BTreeSet<Arc<str>> {
         let serves = self.remove(namespace, name);
-        let id = id(namespace, name);
-        for (key, value) in facts.labels.iter() {
-            let pair = (id.0.clone(), key.clone(), value.clone());
-            self.by_label.entry(pair).or_default().insert(id.1.clone());
+        let id = self.id(namespace, name);
+        if let Some(by_label) = self.by_label.get_mut(namespace) {
+            enter(by_label, &facts.labels, &id.1);
         }
-        self.by_node.entry(facts.node.clone()).or_default().insert(id.clone());
+        if !serves.is_empty() {
+            self.by_node.entry(facts.node.clone()).or_default().insert(id.clone());
+        }
         self.pods.insert(id, Entry { facts, serves: serves.clone() });
         serves
     }
@@ -89,22 +95,32 @@ impl Pods {
     pub fn remove(&mut self, namespace: &str, name: &str) -> BTreeSet<Arc<str>> {
         let id = id(namespace, name);
         let Some(Entry { facts, serves }) = self.pods.remove(&id) else { return BTreeSet::new() };
-        for (key, value) in facts.labels {
-            take(&mut self.by_label, (id.0.clone(), key, value), &id.1);
+        if let Some(by_label) = self.by_label.get_mut(namespace) {
+            for (key, value) in facts.labels {
+                take(by_label, (key, value), &id.1);
+            }
         }
         take(&mut self.by_node, facts.node, &id);
         serves
     }
 
     pub fn serve(&mut self, namespace: &str, pod: &str, service: &str) {
-        if let Some(entry) = self.pods.get_mut(&id(namespace, pod)) {
+        let id = id(namespace, pod);
+        if let Some(entry) = self.pods.get_mut(&id) {
+            if entry.serves.is_empty() {
+                self.by_node.entry(entry.facts.node.clone()).or_default().insert(id);
+            }
             entry.serves.insert(service.into());
         }
     }
 
     pub fn serve_no_more(&mut self, namespace: &str, pod: &str, service: &str) {
-        if let Some(entry) = self.pods.get_mut(&id(namespace, pod)) {
+        let id = id(namespace, pod);
+        if let Some(entry) = self.pods.get_mut(&id) {
             entry.serves.remove(service);
+            if entry.serves.is_empty() {
+                take(&mut self.by_node, entry.facts.node.clone(), &id);
+            }
         }
     }
 
@@ -112,8 +128,17 @@ impl Pods {
         self.pods.get(&id(namespace, pod)).map(|entry| entry.serves.clone()).unwrap_or_default()
     }
 
+    /// Pods of a node that serve.
     pub fn on_node(&self, node: &str) -> Vec<PodId> {
         self.by_node.get(node).into_iter().flatten().cloned().collect()
+    }
+
+    /// A Pod that comes: its neighbour has the name of their namespace already.
+    fn id(&self, namespace: &str, name: &str) -> PodId {
+        let id = id(namespace, name);
+        let neighbour = self.pods.range(..&id).next_back().map(|((of, _), _)| of);
+        let shared = neighbour.filter(|of| **of == id.0).map(Arc::clone);
+        (shared.unwrap_or(id.0), id.1)
     }
 
     /// Enters the selector of a service, or takes it out.
@@ -132,15 +157,25 @@ impl Pods {
         }
     }
 
-    /// Pods that a selector selects. O(Pods with its rarest label).
-    pub fn selected(&self, namespace: &str, selector: &Labels) -> Vec<Arc<str>> {
+    /// Pods that a selector selects. O(Pods with its rarest label); the first time in a namespace, O(its Pods).
+    pub fn selected(&mut self, namespace: &str, selector: &Labels) -> Vec<Arc<str>> {
+        // What selects nothing is no reason to look at a namespace.
+        if selector.is_empty() {
+            return Vec::new();
+        }
         let namespace: Arc<str> = namespace.into();
-        let of_pair = |(key, value): (&String, &String)| {
-            self.by_label.get(&(namespace.clone(), key.clone(), value.clone()))
-        };
+        let pods = &self.pods;
+        let by_label = self.by_label.entry(Arc::clone(&namespace)).or_insert_with(|| {
+            let mut by_label = ByLabel::new();
+            let of_namespace = pods.range((Arc::clone(&namespace), "".into())..);
+            for ((_, name), entry) in of_namespace.take_while(|((of, _), _)| *of == namespace) {
+                enter(&mut by_label, &entry.facts.labels, name);
+            }
+            by_label
+        });
         let mut fewest: Option<&BTreeSet<Arc<str>>> = None;
-        for pair in selector.iter() {
-            let Some(pods) = of_pair(pair) else { return Vec::new() };
+        for (key, value) in selector.iter() {
+            let Some(pods) = by_label.get(&(key.clone(), value.clone())) else { return Vec::new() };
             if fewest.is_none_or(|known| pods.len() < known.len()) {
                 fewest = Some(pods);
             }
@@ -165,6 +200,12 @@ impl Pods {
             self.selectors.get(&service).is_some_and(|selector| matches(selector, labels))
         };
         candidates.filter(selects).cloned().collect()
+    }
+}
+
+fn enter(by_label: &mut ByLabel, labels: &Labels, pod: &Arc<str>) {
+    for (key, value) in labels.iter() {
+        by_label.entry((key.clone(), value.clone())).or_default().insert(Arc::clone(pod));
     }
 }
 
