@@ -3,6 +3,8 @@
 //!
 //! In a network namespace of its own, so it needs root.
 
+#[path = "nft/field.rs"]
+mod field;
 #[path = "nft/policies.rs"]
 mod policies;
 #[path = "nft/ranges.rs"]
@@ -36,6 +38,10 @@ fn run() -> io::Result<()> {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
         return writeln!(io::stderr(), "nft.* NOT MEASURED: no network namespace ({error}); run as root");
     }
+    if std::env::args().any(|argument| argument == "field") {
+        field::run();
+        return Ok(());
+    }
     let member = |number| (address(number), Element::member());
     let range = |number| (address(number * 2), Element::member().until(address(number * 2)));
     ours("nft.set", SetSchema::set([FieldType::Ipv4]), member)?;
@@ -54,6 +60,7 @@ fn run() -> io::Result<()> {
     policies::run(&one)?;
     switch::run();
     ranges::run();
+    field::run();
     Ok(())
 }
 
