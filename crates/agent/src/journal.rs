@@ -20,6 +20,8 @@ use std::{
     io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    sync::mpsc::{self, Receiver, TryRecvError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -46,8 +48,9 @@ const SMALL: u64 = 256 << 10;
 const GROWTH: u64 = 4;
 /// Between two tries to write to a disk that refused.
 const RETRY: Duration = Duration::from_secs(5);
-/// Power may fail: at most so much of the past is lost with it.
+/// Power may fail: at most so much of the past is lost with it, and what comes while the disk is at it.
 const SYNC: Duration = Duration::from_secs(1);
+const CUT: &str = "nobody told how it ended";
 
 /// The open file.
 #[derive(Debug)]
@@ -59,7 +62,16 @@ pub struct Journal {
     rewritten_length: u64,
     failure: Option<(String, Instant)>,
     unsynced_since: Option<Instant>,
+    syncing: Option<Syncing>,
     boot: Boot,
+}
+
+/// A disk may take long to have what it was given: steps do not wait for it.
+#[derive(Debug)]
+struct Syncing {
+    /// How much was written when it began.
+    length: u64,
+    done: Receiver<io::Result<()>>,
 }
 
 /// A start of the machine.
@@ -109,6 +121,7 @@ impl Journal {
             rewritten_length: 0,
             failure: None,
             unsynced_since: None,
+            syncing: None,
             boot: boot(),
         }
     }
@@ -160,7 +173,7 @@ impl Journal {
             Ok(()) => {
                 self.length += bytes.len() as u64;
                 self.unsynced_since.get_or_insert_with(Instant::now);
-                self.seal(false);
+                self.seal();
             }
             Err(err) => {
                 // What was written of the step would be in the way of the next.
@@ -170,29 +183,75 @@ impl Journal {
         }
     }
 
-    /// Called now and then: syncs what was written, and tries again what failed.
+    /// Called now and then: has what was written synced, and tries again what failed.
     pub fn tend(&mut self, held: &Held, now: Instant) {
         match &self.failure {
-            Some((_, at)) if now.duration_since(*at) >= RETRY => self.rewrite(held),
-            Some(_) => {}
-            None => {
-                let due = self.unsynced_since.is_some_and(|since| now.duration_since(since) >= SYNC);
-                if due && let Some(Err(err)) = self.file.as_ref().map(File::sync_data) {
-                    self.fail("sync", &err);
-                } else if due {
-                    self.unsynced_since = None;
-                    self.seal(true);
-                }
+            Some((_, at)) if now.duration_since(*at) >= RETRY => return self.rewrite(held),
+            Some(_) => return,
+            None => {}
+        }
+        if let Some(syncing) = &self.syncing {
+            match syncing.done.try_recv() {
+                Err(TryRecvError::Empty) => return,
+                Ok(done) => self.synced(syncing.length, done),
+                Err(TryRecvError::Disconnected) => self.synced(syncing.length, Err(io::Error::other(CUT))),
             }
+        }
+        if self.unsynced_since.is_some_and(|since| now.duration_since(since) >= SYNC) {
+            self.begin_sync();
         }
     }
 
-    /// Notes that all up to here is written, and perhaps safe. If that cannot be, what is noted is less, and true.
-    fn seal(&mut self, is_safe: bool) {
+    /// The last word: everything is on the disk afterwards, or it is said why not.
+    pub fn finish(&mut self, held: &Held) {
+        if self.failure.is_some() {
+            return self.rewrite(held);
+        }
+        if let Some(Syncing { length, done }) = self.syncing.take() {
+            let done = done.recv().unwrap_or_else(|_| Err(io::Error::other(CUT)));
+            self.synced(length, done);
+        }
+        if self.unsynced_since.take().is_some()
+            && let Some(done) = self.file.as_ref().map(File::sync_data)
+        {
+            self.synced(self.length, done);
+        }
+    }
+
+    /// Beside what comes meanwhile.
+    fn begin_sync(&mut self) {
+        let Some(file) = &self.file else { return };
+        self.unsynced_since = None;
+        let (said, done) = mpsc::channel();
+        let begun = file.try_clone().and_then(|file| {
+            let sync = move || drop(said.send(file.sync_data()));
+            thread::Builder::new().name("journal".into()).spawn(sync).map(drop)
+        });
+        match begun {
+            Ok(()) => self.syncing = Some(Syncing { length: self.length, done }),
+            Err(err) => self.fail("sync", &err),
+        }
+    }
+
+    fn synced(&mut self, length: u64, done: io::Result<()>) {
+        self.syncing = None;
+        let sealed = |file: &File| file.write_all_at(&seal(length), header().len() as u64);
+        match (done, &self.file) {
+            (Err(err), _) => self.fail("sync", &err),
+            (Ok(()), Some(file)) => {
+                if let Err(err) = sealed(file) {
+                    self.fail("seal", &err);
+                }
+            }
+            (Ok(()), None) => {}
+        }
+    }
+
+    /// Notes that all up to here is written. If that cannot be, what is noted is less, and true.
+    fn seal(&mut self) {
         let (seals, at) = (seals(self.length, self.boot), header().len());
-        let from = if is_safe { 0 } else { SEAL };
         if let Some(file) = &self.file
-            && let Err(err) = file.write_all_at(&seals[from..], (at + from) as u64)
+            && let Err(err) = file.write_all_at(&seals[SEAL..], (at + SEAL) as u64)
         {
             self.fail("seal", &err);
         }
@@ -220,7 +279,7 @@ impl Journal {
         match replaced {
             Ok(file) => {
                 (self.file, self.length, self.rewritten_length) = (Some(file), length, length);
-                (self.failure, self.unsynced_since) = (None, None);
+                (self.failure, self.unsynced_since, self.syncing) = (None, None, None);
             }
             Err(err) => self.fail("replace", &err),
         }
@@ -232,7 +291,7 @@ impl Journal {
             self.path.display()
         );
         tracing::error!(path = %self.path.display(), error = %err, "cannot keep the state on disk; enforcing goes on");
-        (self.file, self.failure) = (None, Some((text, Instant::now())));
+        (self.file, self.syncing, self.failure) = (None, None, Some((text, Instant::now())));
     }
 }
 

@@ -22,7 +22,7 @@ use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tracing::{error, info, warn};
@@ -495,7 +495,7 @@ impl Worker {
     /// The agent stops: the disk is brought up to date, and the kernel stays as it is.
     pub fn finish(mut self) {
         self.settle();
-        self.journal.tend(&self.held, Instant::now() + Duration::from_secs(3600));
+        self.journal.finish(&self.held);
     }
 }
 

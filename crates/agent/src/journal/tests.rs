@@ -136,7 +136,7 @@ fn whatever_is_missing_of_what_was_safe_is_noticed() {
             &[set(false, &format!("m{revision}")), policy("p", revision), flush(revision as u64)],
         );
     }
-    journal.tend(&held, Instant::now() + SYNC);
+    journal.finish(&held);
     let (path, bytes) = (dir.path().join("state"), fs::read(dir.path().join("state")).unwrap());
     assert_eq!(Journal::open(dir.path()).finding, Finding::Whole);
     let is_damaged = |content: &[u8]| {
@@ -229,6 +229,33 @@ fn a_file_without_a_seal_is_read_and_gets_one() {
 }
 
 /// A directory that takes no files stands for a full disk; a small file system is in the labs.
+/// What is sealed as safe is what was written when the disk was asked, whatever came while it was at it.
+#[test]
+fn what_is_synced_is_sealed_when_it_is_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let Loaded { mut journal, mut held, .. } = Journal::open(dir.path());
+    step(&mut journal, &mut held, &[start(), policy("p", 1), flush(1)]);
+    step(&mut journal, &mut held, &[policy("p", 2), flush(2)]);
+    let safe = || {
+        let bytes = fs::read(dir.path().join("state")).unwrap();
+        unseal(*bytes[header().len()..].first_chunk().unwrap()).unwrap()
+    };
+    let (asked, before) = (journal.length(), safe());
+    assert!(before < asked);
+    journal.tend(&held, Instant::now() + SYNC);
+    assert!(journal.syncing.is_some());
+    step(&mut journal, &mut held, &[policy("p", 3), flush(3)]);
+    assert_eq!(safe(), before, "nobody has heard yet that it is done");
+    while journal.syncing.is_some() {
+        std::thread::sleep(Duration::from_millis(1));
+        journal.tend(&held, Instant::now());
+    }
+    assert_eq!((safe(), journal.failure()), (asked, None));
+    journal.finish(&held);
+    assert_eq!(safe(), journal.length());
+    assert!(same(&Journal::open(dir.path()).held, &held));
+}
+
 #[test]
 fn a_refused_write_is_reported_and_made_up_for() {
     let dir = tempfile::tempdir().unwrap();

@@ -6,6 +6,7 @@ use std::{
         Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use wire::trestle::v1::{
