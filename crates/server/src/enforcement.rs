@@ -288,15 +288,7 @@ impl Enforcement {
         places.extend(resources.into_iter().map(|name| (Place::Resource(name), Revision(0))));
         self.figures.observe(kind.as_str(), Stage::Computed, computed.saturating_duration_since(began));
         self.book.lock().settle(number, places, policies, Instant::now());
-        let places: Vec<Place> = self
-            .book
-            .lock()
-            .get(number)
-            .into_iter()
-            .flat_map(Change::waiting)
-            .map(|(place, _)| place.clone())
-            .collect();
-        self.look(places);
+        self.look_at(number);
         self.moved.send_modify(|moved| *moved += 1);
     }
 
@@ -336,6 +328,22 @@ impl Enforcement {
         }
     }
 
+    /// Asks whom a change concerns about this one.
+    fn look_at(&self, number: u64) {
+        let Some(change) = self.book.lock().get(number).cloned() else { return };
+        let clouds = Clouds::default();
+        change.waiting().for_each(|(place, needed)| self.hear(number, &change, (place, needed), &clouds));
+    }
+
+    /// Asks a place about a change, and notes it if it has it.
+    fn hear(&self, number: u64, change: &Change, (place, needed): (&Place, Revision), clouds: &Clouds) {
+        if let Said::Has(when) = self.ask(change, (place, needed), clouds) {
+            self.observe(change, place, when);
+            let since = when.map_or_else(Instant::now, |(_, applied)| applied);
+            self.book.lock().had(number, vec![(place.clone(), since)]);
+        }
+    }
+
     /// Asks places about all that they have not said to have. Gives back those that are not connected here.
     fn look(&self, places: Vec<Place>) -> Vec<Place> {
         let clouds = Clouds::default();
@@ -343,11 +351,7 @@ impl Enforcement {
         for place in places {
             let questions = self.book.lock().questions(&place);
             for Question { number, change, needed } in questions {
-                if let Said::Has(when) = self.ask(&change, (&place, needed), &clouds) {
-                    self.observe(&change, &place, when);
-                    let since = when.map_or_else(Instant::now, |(_, applied)| applied);
-                    self.book.lock().had(number, vec![(place.clone(), since)]);
-                }
+                self.hear(number, &change, (&place, needed), &clouds);
             }
             let is_here = match &place {
                 Place::Node(name) => self.rooms.hub.is_connected(name),
