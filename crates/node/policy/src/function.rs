@@ -37,21 +37,14 @@ impl Function {
     /// What the program says to peers that these parts of it are about. O(parts × cells that their ports cut the plane into).
     pub fn new(program: &Program, parts: &[u32]) -> Self {
         let rows: Vec<Row<'_>> = program.rows(parts).collect();
-        let matches = || rows.iter().filter_map(|(_, _, services)| *services).flatten();
-        let default = decide(&rows, program.isolated, |services| services.is_none());
+        let matches = || (0..).zip(&rows).flat_map(|(row, (_, _, services))| of_row(row, *services));
+        let default = decide(&rows, program.isolated, |_| false);
         let mut function = Self::all(default);
-        let protocols: BTreeSet<u8> = matches().map(|one| one.protocol).collect();
+        let protocols: BTreeSet<u8> = matches().map(|(_, one)| one.protocol).collect();
         for protocol in protocols {
-            let boxes = || matches().filter(|one| one.protocol == protocol);
-            let firsts = cuts(boxes().map(|one| one.first));
-            let seconds = cuts(boxes().map(|one| one.second));
-            let strips = strips(&firsts, &seconds, |first, second| {
-                let packet = L4 { protocol, first, second };
-                decide(&rows, program.isolated, |services| {
-                    services.is_none_or(|services| services.iter().any(|one| one.covers(packet)))
-                })
-            });
-            function.protocol(protocol, strips);
+            let boxes: Vec<(usize, Match)> = matches().filter(|(_, one)| one.protocol == protocol).collect();
+            let decide = |open: &[usize]| decide(&rows, program.isolated, |row| open[row] > 0);
+            function.protocol(protocol, strips(&boxes, rows.len(), decide));
         }
         function
     }
@@ -109,10 +102,20 @@ impl Function {
     }
 }
 
-/// First match in the tiers; then any permit of Kubernetes' policies if they isolate; then first match in the baseline.
-fn decide(rows: &[Row<'_>], isolated: bool, matches: impl Fn(Option<&[Match]>) -> bool) -> Decision {
+/// The boxes of a row, which has none if it is about every protocol and port. One that ends before it begins is about nothing.
+fn of_row(row: usize, services: Option<&[Match]>) -> impl Iterator<Item = (usize, Match)> {
+    let is_some = |one: &&Match| one.first.0 <= one.first.1 && one.second.0 <= one.second.1;
+    services.into_iter().flatten().filter(is_some).map(move |one| (row, *one))
+}
+
+/// First match in the tiers; then any permit of Kubernetes' policies if they isolate; then first match in the baseline. Rows about
+/// every protocol and port match always.
+fn decide(rows: &[Row<'_>], isolated: bool, matches: impl Fn(usize) -> bool) -> Decision {
     let first = |stage: Stage| {
-        rows.iter().find(|(of, _, services)| *of == stage && matches(*services)).map(|(_, verb, _)| *verb)
+        let mut of_stage = rows.iter().enumerate().filter(|(_, (of, ..))| *of == stage);
+        of_stage
+            .find(|(row, (.., services))| services.is_none() || matches(*row))
+            .map(|(_, (_, verb, _))| *verb)
     };
     let decided = |verb: Option<&Verb>| match verb {
         Some(Verb::Decide(decision)) => Some(*decision),
@@ -144,13 +147,28 @@ fn cuts(ranges: impl Iterator<Item = Range>) -> Vec<Range> {
     starts.iter().copied().zip(ends).collect()
 }
 
-/// Cells with equal decisions joined: along the second number, then whole strips along the first.
-fn strips(firsts: &[Range], seconds: &[Range], decide: impl Fn(u16, u16) -> Decision) -> Vec<Strip> {
+/// Cells with equal decisions joined: along the second number, then whole strips along the first. Each box is of a row; `decide` is
+/// told how many boxes of each row a cell is in, which are counted along the strip.
+fn strips(boxes: &[(usize, Match)], rows: usize, decide: impl Fn(&[usize]) -> Decision) -> Vec<Strip> {
+    let seconds = cuts(boxes.iter().map(|(_, one)| one.second));
     let mut strips: Vec<Strip> = Vec::new();
-    for first in firsts {
+    for first in cuts(boxes.iter().map(|(_, one)| one.first)) {
+        let here = boxes.iter().filter(|(_, one)| (one.first.0..=one.first.1).contains(&first.0));
+        let mut borders: Vec<(u32, usize, bool)> = here
+            .flat_map(|(row, one)| {
+                [(u32::from(one.second.0), *row, true), (u32::from(one.second.1) + 1, *row, false)]
+            })
+            .collect();
+        borders.sort_unstable();
+        let mut borders = borders.into_iter().peekable();
+        let mut open = vec![0_usize; rows];
         let mut cells: Vec<(Range, Decision)> = Vec::new();
-        for second in seconds {
-            let decision = decide(first.0, second.0);
+        for second in &seconds {
+            while let Some((_, row, begins)) = borders.next_if(|(at, ..)| *at <= u32::from(second.0)) {
+                // One that ends may come before one that begins at the same place, and never before its own beginning.
+                open[row] = if begins { open[row] + 1 } else { open[row] - 1 };
+            }
+            let decision = decide(&open);
             match cells.last_mut() {
                 Some((range, same)) if *same == decision => range.1 = second.1,
                 _ => cells.push((*second, decision)),
@@ -158,7 +176,7 @@ fn strips(firsts: &[Range], seconds: &[Range], decide: impl Fn(u16, u16) -> Deci
         }
         match strips.last_mut() {
             Some((range, same)) if *same == cells => range.1 = first.1,
-            _ => strips.push((*first, cells)),
+            _ => strips.push((first, cells)),
         }
     }
     strips
