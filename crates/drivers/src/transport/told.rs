@@ -7,10 +7,10 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    fmt::Write as _,
+    fmt::{self, Write as _},
     fs::{File, OpenOptions},
-    io::{self, Write as _},
-    path::PathBuf,
+    io::{self, BufRead as _, BufReader, BufWriter, Write as _},
+    path::{Path, PathBuf},
 };
 
 use ::transport::core::KEPT_LOSSES;
@@ -44,8 +44,8 @@ pub struct Told {
 
 impl Told {
     pub fn open(path: PathBuf) -> Self {
-        let earlier = match std::fs::read_to_string(&path) {
-            Ok(text) => text.lines().filter_map(Name::read).collect(),
+        let earlier = match earlier(&path) {
+            Ok(names) => names,
             Err(err) if err.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(err) => {
                 warn!(%err, path = %path.display(), "what nodes were told before is not known; dataplanes may keep what is gone");
@@ -62,7 +62,7 @@ impl Told {
         let mut text = String::new();
         for name in names {
             if !self.present.contains(&name) {
-                name.write(&mut text);
+                writeln!(text, "{name}").expect("a String takes everything");
                 self.lines += 1;
                 self.present.insert(name);
             }
@@ -107,10 +107,18 @@ impl Told {
     fn rewrite(&mut self) {
         let mut seen = HashSet::new();
         let gone = self.gone.iter().filter(|name| !self.present.contains(name) && seen.insert(*name));
-        let mut text = String::new();
-        self.lines = gone.chain(&self.present).map(|name| name.write(&mut text)).count();
-        match files::write(&self.path, text.as_bytes()) {
-            Ok(()) => self.file = append(&self.path),
+        let mut lines = 0;
+        let written = files::replace(&self.path, |file| {
+            let mut out = BufWriter::new(file);
+            for name in gone.chain(&self.present) {
+                writeln!(out, "{name}")?;
+                lines += 1;
+            }
+            out.flush()
+        });
+        self.lines = lines;
+        match written {
+            Ok(_) => self.file = append(&self.path),
             Err(err) => self.fail(&err),
         }
     }
@@ -121,19 +129,27 @@ impl Told {
     }
 }
 
-fn append(path: &std::path::Path) -> Option<File> {
+/// One line after the other: there may be as many as there are objects.
+fn earlier(path: &Path) -> io::Result<Vec<Name>> {
+    let lines = BufReader::new(File::open(path)?).lines();
+    lines.filter_map(|line| line.map(|line| Name::read(&line)).transpose()).collect()
+}
+
+fn append(path: &Path) -> Option<File> {
     let opened = OpenOptions::new().create(true).append(true).open(path);
     opened
         .inspect_err(|err| warn!(%err, path = %path.display(), "what nodes are told cannot be written down"))
         .ok()
 }
 
-impl Name {
-    /// A line of it.
-    fn write(&self, text: &mut String) {
-        writeln!(text, "{} {}", self.kind.word(), self.name).expect("a String takes everything");
+/// As it stands in a line.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.word(), self.name)
     }
+}
 
+impl Name {
     /// A line that was cut, or is of another version, is passed over.
     fn read(line: &str) -> Option<Self> {
         let (word, name) = line.split_once(' ')?;
