@@ -32,7 +32,7 @@ use axum::{
     routing::{get, put},
 };
 use life::Life;
-use node_kernel::services::Mode;
+use node_kernel::services::{Mode, NoMode};
 use serde::{Deserialize, Serialize};
 use tokio::{net::UnixListener, sync::watch};
 
@@ -197,8 +197,8 @@ async fn switch_services(
 ) -> Result<Response, Failure> {
     let services = local.services.ok_or_else(no_services)?;
     let Json(Switch { mode }) = body.map_err(|err| Failure(StatusCode::BAD_REQUEST, err.body_text()))?;
-    let mode: Mode = mode.parse().map_err(|err| Failure(StatusCode::BAD_REQUEST, err))?;
-    let state = services.switch(mode).await.map_err(|err| Failure(StatusCode::CONFLICT, err))?;
+    let mode: Mode = mode.parse().map_err(|err: NoMode| Failure(StatusCode::BAD_REQUEST, err.to_string()))?;
+    let state = services.switch(mode).await.map_err(|err| Failure(StatusCode::CONFLICT, err.to_string()))?;
     Ok(Json(view(&state)).into_response())
 }
 

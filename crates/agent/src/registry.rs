@@ -26,6 +26,17 @@ pub struct Registry {
     pub host: HostRecord,
 }
 
+/// Why a file is no registry.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("its checksum is not that of its content")]
+    Checksum,
+    #[error("it has Pods that cannot be, or that stand in each other's place")]
+    Pods,
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -46,26 +57,24 @@ impl Registry {
         serde_json::to_vec_pretty(&Written { checksum, endpoints, unnamed, host })
     }
 
-    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let text = |error: serde_json::Error| error.to_string();
+    pub fn decode(bytes: &[u8]) -> Result<Self, RegistryError> {
         if bytes.trim_ascii_start().starts_with(b"[") {
-            let endpoints: Vec<Endpoint> = serde_json::from_slice(bytes).map_err(text)?;
+            let endpoints: Vec<Endpoint> = serde_json::from_slice(bytes)?;
             return Self::of(endpoints, Unnamed::new(), HostRecord::default());
         }
-        let Written { checksum: told, endpoints, unnamed, host } =
-            serde_json::from_slice(bytes).map_err(text)?;
-        if checksum(&endpoints, &unnamed, &host).map_err(text)? != told {
-            return Err("its checksum is not that of its content".to_owned());
+        let Written { checksum: told, endpoints, unnamed, host } = serde_json::from_slice(bytes)?;
+        if checksum(&endpoints, &unnamed, &host)? != told {
+            return Err(RegistryError::Checksum);
         }
         Self::of(endpoints, unnamed, host)
     }
 
-    fn of(written: Vec<Endpoint>, unnamed: Unnamed, host: HostRecord) -> Result<Self, String> {
+    fn of(written: Vec<Endpoint>, unnamed: Unnamed, host: HostRecord) -> Result<Self, RegistryError> {
         let count = written.len();
         let endpoints: Endpoints = written.into_iter().collect();
         match endpoints.len() == count {
             true => Ok(Self { endpoints, unnamed, host }),
-            false => Err("it has Pods that cannot be, or that stand in each other's place".to_owned()),
+            false => Err(RegistryError::Pods),
         }
     }
 }
@@ -102,11 +111,11 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_a_bare_list_too() {
         let registry = registry();
-        assert_eq!(Registry::decode(&registry.encode().unwrap()), Ok(registry.clone()));
+        assert_eq!(Registry::decode(&registry.encode().unwrap()).unwrap(), registry);
         let earlier = Registry { host: HostRecord::default(), ..registry };
         let written = earlier.encode().unwrap();
         assert!(!String::from_utf8_lossy(&written).contains("host"), "as earlier versions write and read it");
-        assert_eq!(Registry::decode(&written), Ok(earlier));
+        assert_eq!(Registry::decode(&written).unwrap(), earlier);
         let bare = Registry::decode(br#" [{"pod": "x/a", "interface": "v1", "closed": false}]"#).unwrap();
         assert_eq!(bare.endpoints.len(), 1);
     }
@@ -117,12 +126,15 @@ mod tests {
         let (registry, bytes) = (registry(), registry().encode().unwrap());
         for at in 0..bytes.len() {
             let cut = Registry::decode(&bytes[..at]);
-            assert!(cut.is_err() || cut.as_ref() == Ok(&registry), "cut at {at}: {cut:?}");
+            assert!(cut.as_ref().ok().is_none_or(|cut| *cut == registry), "cut at {at}: {cut:?}");
             for bit in 0..8 {
                 let mut bad = bytes.clone();
                 bad[at] ^= 1 << bit;
                 let read = Registry::decode(&bad);
-                assert!(read.is_err() || read.as_ref() == Ok(&registry), "bit {bit} at {at}: {read:?}");
+                assert!(
+                    read.as_ref().ok().is_none_or(|read| *read == registry),
+                    "bit {bit} at {at}: {read:?}"
+                );
             }
         }
     }

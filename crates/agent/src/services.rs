@@ -119,7 +119,7 @@ impl Services {
     }
 
     /// Goes over to another plane; the state when that is done or was refused.
-    pub async fn switch(&self, mode: Mode) -> Result<Arc<ServicesState>, String> {
+    pub async fn switch(&self, mode: Mode) -> Result<Arc<ServicesState>, SwitchError> {
         let mut state = self.state.clone();
         let mut number = 0;
         self.wanted.send_modify(|wish| {
@@ -130,13 +130,25 @@ impl Services {
         let reached = tokio::time::timeout(Duration::from_secs(60), state.wait_for(done)).await;
         match reached {
             Ok(Ok(state)) => match &state.refused_mode {
-                Some(reason) => Err(reason.clone()),
+                Some(reason) => Err(SwitchError::Refused(reason.clone())),
                 None => Ok(Arc::clone(&state)),
             },
-            Ok(Err(_)) => Err("the agent is stopping".to_owned()),
-            Err(_) => Err("services have not gone over within a minute; see the log".to_owned()),
+            Ok(Err(_)) => Err(SwitchError::Stopping),
+            Err(_) => Err(SwitchError::Late),
         }
     }
+}
+
+/// Why services are not known to have gone over to another plane.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// In the kernel's words.
+    #[error("{0}")]
+    Refused(String),
+    #[error("the agent is stopping")]
+    Stopping,
+    #[error("services have not gone over within a minute; see the log")]
+    Late,
 }
 
 /// Keeps services.

@@ -29,7 +29,7 @@ pub fn read_registry(path: &Path, expected: bool) -> (Registry, Finding) {
         io::ErrorKind::NotFound => damaged(path, "it is missing"),
         _ => damaged(path, &err.to_string()),
     });
-    match read.and_then(|bytes| Registry::decode(&bytes).map_err(|why| damaged(path, &why))) {
+    match read.and_then(|bytes| Registry::decode(&bytes).map_err(|why| damaged(path, &why.to_string()))) {
         Ok(registry) => (registry, Finding::Whole),
         Err(finding) => (Registry::default(), finding),
     }

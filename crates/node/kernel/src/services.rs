@@ -12,6 +12,6 @@ mod watch;
 
 pub use ipvs::{INTERFACE, IpvsError, IpvsProxy, Outcome};
 pub use nftables::{NftablesProxy, ProxyError};
-pub use proxy::{Mode, Proxy, Settings, SyncError, Synced, host_addresses};
+pub use proxy::{Mode, NoMode, Proxy, Settings, SyncError, Synced, host_addresses};
 pub use quarantine::Held;
 pub use tables::Tables;

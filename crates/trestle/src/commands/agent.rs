@@ -395,7 +395,7 @@ async fn reload(file: Option<&Path>, services: Option<&Services>) {
     let Some((file, services)) = file.zip(services) else { return };
     let wanted = load(file).and_then(|file| file.services.mode());
     let done = match wanted {
-        Ok(Some(mode)) => services.switch(mode).await.map(drop).map_err(anyhow::Error::msg),
+        Ok(Some(mode)) => services.switch(mode).await.map(drop).map_err(Into::into),
         Ok(None) => Ok(()),
         Err(err) => Err(err),
     };

@@ -25,7 +25,7 @@ use node_services::{
     nftables,
 };
 
-pub use mode::Mode;
+pub use mode::{Mode, NoMode};
 
 use super::{INTERFACE, IpvsError, IpvsProxy, NftablesProxy, Outcome, ProxyError, watch::Watch};
 use crate::{

@@ -11,15 +11,20 @@ pub enum Mode {
     Ipvs,
 }
 
-impl FromStr for Mode {
-    type Err = String;
+/// A text that names no way to proxy services.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not one of nftables, ipvs, none")]
+pub struct NoMode(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Mode {
+    type Err = NoMode;
+
+    fn from_str(text: &str) -> Result<Self, NoMode> {
         match text {
             "none" => Ok(Self::None),
             "nftables" => Ok(Self::Nftables),
             "ipvs" => Ok(Self::Ipvs),
-            _ => Err(format!("{text:?} is not one of nftables, ipvs, none")),
+            _ => Err(NoMode(text.to_owned())),
         }
     }
 }
