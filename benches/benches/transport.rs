@@ -48,7 +48,7 @@ fn main() -> Outcome<()> {
     let count = env::var("TRESTLE_BENCH_AGENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(AGENTS);
     runtime.block_on(async {
         floor::measure(count).await?;
-        measure(count).await
+        Box::pin(measure(count)).await
     })
 }
 

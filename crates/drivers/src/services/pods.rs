@@ -16,10 +16,13 @@ use wire::{node::octets, trestle::v1::NodePod};
 /// Of `pods` in `NodeFacts`.
 const FIELD: u32 = 4;
 
+/// Pods by `namespace/name`, and how each stands among the facts of its node.
+type Encoded = BTreeMap<Arc<str>, Box<[u8]>>;
+
 #[derive(Debug, Default)]
 pub struct Covered {
-    /// Nodes, their Pods by `namespace/name`, and how each Pod stands among the facts of its node, encoded.
-    by_node: HashMap<Arc<str>, BTreeMap<Arc<str>, Box<[u8]>>>,
+    /// By node.
+    by_node: HashMap<Arc<str>, Encoded>,
     /// Where each Pod is.
     places: HashMap<Arc<str>, Arc<str>>,
     /// Nodes whose Pods are others than when they were last asked for.

@@ -378,13 +378,16 @@ impl Plane {
     }
 }
 
+/// Where connections go.
+type Endpoints = BTreeSet<(IpAddr, u16)>;
+
 impl Port {
     fn shared(&self) -> BTreeSet<Shared> {
         elements::shared(self.info.as_deref(), &self.hairpins)
     }
 
     /// The endpoints that clients of a port with affinity may be bound to, by the key of its anchor.
-    fn bindings(&self) -> BTreeMap<(Bond, Box<[u8]>), BTreeSet<(IpAddr, u16)>> {
+    fn bindings(&self) -> BTreeMap<(Bond, Box<[u8]>), Endpoints> {
         let Some((info, anchor)) = self.info.as_ref().and_then(|info| Some((info, Anchor::of(info)?))) else {
             return BTreeMap::new();
         };

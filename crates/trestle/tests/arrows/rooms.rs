@@ -189,7 +189,7 @@ pub const PURE: &[(&str, &[&str])] = &[
     ("node-nft", &["ipnet"]),
     ("node-policy", &["ipnet", "rustc-hash"]),
     ("node-flows", &["rustc-hash"]),
-    ("node-services", &["ipnet"]),
+    ("node-services", &["ipnet", "thiserror"]),
     ("services", &["ipnet", "thiserror"]),
 ];
 
