@@ -228,7 +228,6 @@ fn a_file_without_a_seal_is_read_and_gets_one() {
     assert_eq!(fs::read(&path).unwrap(), new);
 }
 
-/// A directory that takes no files stands for a full disk; a small file system is in the labs.
 /// What is sealed as safe is what was written when the disk was asked, whatever came while it was at it.
 #[test]
 fn what_is_synced_is_sealed_when_it_is_and_no_more() {
@@ -256,6 +255,7 @@ fn what_is_synced_is_sealed_when_it_is_and_no_more() {
     assert!(same(&Journal::open(dir.path()).held, &held));
 }
 
+/// A directory that takes no files stands for a full disk; a small file system is in the labs.
 #[test]
 fn a_refused_write_is_reported_and_made_up_for() {
     let dir = tempfile::tempdir().unwrap();
