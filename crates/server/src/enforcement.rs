@@ -314,6 +314,7 @@ impl Enforcement {
                 () = tokio::time::sleep(LOOK) => true,
             };
             tokio::time::sleep(GATHER).await;
+            absent.retain(|place| !self.is_here(place));
             let places: Vec<Place> = {
                 let mut book = self.book.lock();
                 book.age(Instant::now(), |kind, late| self.figures.late(kind.as_str(), late));
@@ -353,15 +354,18 @@ impl Enforcement {
             for Question { number, change, needed } in questions {
                 self.hear(number, &change, (&place, needed), &clouds);
             }
-            let is_here = match &place {
-                Place::Node(name) => self.rooms.hub.is_connected(name),
-                Place::Resource(_) => true,
-            };
-            if !is_here {
+            if !self.is_here(&place) {
                 absent.push(place);
             }
         }
         absent
+    }
+
+    fn is_here(&self, place: &Place) -> bool {
+        match place {
+            Place::Node(name) => self.rooms.hub.is_connected(name),
+            Place::Resource(_) => true,
+        }
     }
 
     fn observe(&self, change: &Change, place: &Place, when: Option<(Instant, Instant)>) {
